@@ -1,0 +1,85 @@
+"""One door: `python -m grpo_ablate [COMMAND] ...`; without a command it trains. Torch-free."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+
+COMMANDS = {
+    "train": "run arms over seeds (the default: no word needed)",
+    "report": "print the table and draw the figures of a folder of runs",
+}
+"""Word → what it does; each is `grpo_ablate.commands.<word>` with `main(argv) -> exit code`."""
+
+HELP = """\
+Which GRPO training tricks help on your model and data, which do nothing, which fight?
+
+  python -m grpo_ablate                                        one run of the neutral baseline
+  python -m grpo_ablate +experiment=clip_higher -m seed=1,2,3  one trick over three seeds
+  python -m grpo_ablate +suite=recorded -m                     the article's five arms
+  python -m grpo_ablate clip.eps=0.15,0.25 -m seed=1,2,3       values of your own
+
+Commands (first word):
+{commands}
+Arms (+experiment=):
+{experiments}
+Suites (+suite=): {suites}
+Levers:           {levers}
+Conditions:       {conditions}
+
+Hydra's own flags work too: --cfg job, --info, --config-dir DIR, --hydra-help.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Dispatch to a command; a first word that is no Hydra override is one.
+
+    Returns:
+        0 all complete, 2 usage or configuration, 3 some runs failed, 130 interrupted.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    word = argv[0] if argv else "train"
+    if word in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if word[0] in "+~-" or "=" in word:
+        word, argv = "train", ["train", *argv]
+    if word not in COMMANDS:
+        near = difflib.get_close_matches(word, COMMANDS, n=1)
+        suggestion = (
+            f"; did you mean {near[0]}?" if near else f"; choose from {', '.join(COMMANDS)}"
+        )
+        print(f"grpo_ablate: unknown command {word}{suggestion}", file=sys.stderr)
+        return 2
+    command = importlib.import_module(f"grpo_ablate.commands.{word}")
+    code: int = command.main(argv[1:])
+    return code
+
+
+def _help() -> str:
+    from grpo_ablate.compose import config_dir
+    from grpo_ablate.variants import GROUPS, LEVERS
+
+    def names(group: str) -> list[str]:
+        return sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
+
+    return HELP.format(
+        commands="\n".join(f"  {word:<8} {what}" for word, what in COMMANDS.items()) + "\n",
+        experiments=_wrapped(names("experiment")),
+        suites=", ".join(names("suite")),
+        levers=", ".join(LEVERS),
+        conditions=", ".join(group for group in GROUPS if group not in LEVERS),
+    )
+
+
+def _wrapped(words: list[str]) -> str:
+    import textwrap
+
+    return textwrap.fill(
+        ", ".join(words), 96, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

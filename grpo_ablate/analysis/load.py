@@ -1,0 +1,71 @@
+"""From run folders to data frames, in whatever state the runs are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from grpo_ablate.files import read_json
+
+
+@dataclass(frozen=True)
+class Run:
+    """One arm × seed as its folder tells it."""
+
+    folder: Path
+    arm: str
+    seed: int
+    baseline: str
+    """The arm it is to be compared with."""
+    state: str
+    """complete, running, failed, or waiting."""
+    reason: str
+    """Why it failed; empty otherwise."""
+    seconds: float
+    metrics: pd.DataFrame
+    """metrics.csv, indexed by step; empty before the first row."""
+    evals: pd.DataFrame
+    """eval.csv, indexed by step."""
+
+
+def read_run(folder: Path) -> Run:
+    """Read one run folder; missing or half-written files give empty frames."""
+    status, manifest = read_json(folder / "status.json"), read_json(folder / "manifest.json")
+    return Run(
+        folder=folder,
+        arm=manifest["arm"],
+        seed=manifest["seed"],
+        baseline=manifest["baseline"],
+        state=status.get("state", "waiting"),
+        reason=_first_line(status.get("reason", "")),
+        seconds=float(status.get("seconds", 0.0)),
+        metrics=_frame(folder / "metrics.csv"),
+        evals=_frame(folder / "eval.csv"),
+    )
+
+
+def read_study(output_dir: Path) -> list[Run]:
+    """Read every run under an output folder, by arm and seed."""
+    folders = [path.parent for path in output_dir.glob("*/seed=*/manifest.json")]
+    runs = [read_run(folder) for folder in folders]
+    return sorted(runs, key=lambda run: (run.arm != run.baseline, run.arm, run.seed))
+
+
+def _frame(path: Path) -> pd.DataFrame:
+    """Read a CSV by step; a row cut short by a crash is left out."""
+    if not path.is_file():
+        return pd.DataFrame()
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    whole = [text for text in lines if text.endswith("\n")]
+    if len(whole) < 2:
+        return pd.DataFrame()
+    from io import StringIO
+
+    return pd.read_csv(StringIO("".join(whole)), index_col="step")
+
+
+def _first_line(text: Any) -> str:
+    return str(text).splitlines()[0] if text else ""

@@ -1,0 +1,110 @@
+"""What an arm is called, what it changes, and whether that is what it says it changes; torch-free.
+
+An arm is a configuration's difference from its baseline. Its name becomes its folder, so it is
+derived from the *choices* a user typed (`clip_higher`, `clip.eps_high=0.24`); its delta is
+derived from the composed values, so that nothing can hide in a default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from grpo_ablate.variants import LEVERS, ConfigError
+
+BASELINE = "baseline"
+_NEUTRAL = "neutral"
+
+Delta = dict[str, list[Any]]
+"""Flat key → [value in the baseline, value in the arm]; None where a key is absent."""
+
+
+def arm_name(choices: Mapping[str, Any], overrides: Sequence[str]) -> str:
+    """Return the arm's name, which is also its folder.
+
+    Examples: `baseline`, `clip_higher`, `clip.eps_high=0.24`; under `baseline=standard` these
+    are `standard`, `standard+clip_higher`, `standard+clip.eps_high=0.24`.
+
+    Args:
+        choices: Hydra's choice of each group.
+        overrides: what the user typed for this job.
+    """
+    base, experiment = choices.get("baseline"), choices.get("experiment")
+    parts = [] if base in (None, _NEUTRAL) else [str(base)]
+    if experiment not in (None, BASELINE):
+        parts.append(str(experiment))
+    parts += sorted(text.lstrip("+") for text in overrides if touches_lever(text))
+    return re.sub(r"[^\w.=,+-]", "_", "+".join(parts)) or BASELINE
+
+
+def touches_lever(override: str) -> bool:
+    """Tell whether an override moves one of the levers an arm may move."""
+    return key_of(override).split(".")[0] in LEVERS
+
+
+def key_of(override: str) -> str:
+    """Return what an override sets: `+clip.eps=0.3` → `clip.eps`."""
+    return str(OverridesParser.create().parse_override(override).key_or_group)
+
+
+def baseline_overrides(overrides: Sequence[str]) -> tuple[str, ...]:
+    """Return a job's overrides without its arm: what its baseline is composed from."""
+    return tuple(o for o in overrides if key_of(o) != "experiment" and not touches_lever(o))
+
+
+def delta(baseline: Mapping[str, Any], config: Mapping[str, Any]) -> Delta:
+    """Return every key in which an arm differs from its baseline, the arm's own name aside."""
+    before, after = _flat(baseline), _flat(config)
+    keys = [key for key in {**before, **after} if key.split(".")[0] != "arm"]
+    return {
+        key: [before.get(key), after.get(key)]
+        for key in sorted(keys)
+        if before.get(key) != after.get(key)
+    }
+
+
+def check_moves(arm: str, declared: Sequence[str] | None, moved: Delta) -> list[str]:
+    """Hold what an arm moves against what it says it moves.
+
+    Args:
+        arm: its name, for the message.
+        declared: the experiment file's `arm.moves`; None for an arm typed on the command line,
+            which declares whatever it moves.
+        moved: its delta.
+
+    Returns:
+        The levers that moved.
+
+    Raises:
+        ConfigError: it moves more or fewer levers than declared, or a fixed condition.
+    """
+    groups = sorted({key.split(".")[0] for key in moved})
+    conditions = [key for key in moved if key.split(".")[0] not in LEVERS]
+    if conditions:
+        raise ConfigError(
+            f"arm {arm} changes {conditions[0]}, a fixed condition of the study; an experiment may"
+            f" move {', '.join(LEVERS)} and nothing else"
+        )
+    if declared is not None and sorted(declared) != groups:
+        raise ConfigError(
+            f"arm {arm} says it moves {_words(declared)} but moves {_words(groups)};"
+            " remove the override that undoes or adds a lever, or correct arm.moves"
+        )
+    return groups
+
+
+def _words(groups: Sequence[str]) -> str:
+    return "[" + ", ".join(sorted(groups)) + "]"
+
+
+def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

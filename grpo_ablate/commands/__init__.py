@@ -1,0 +1,1 @@
+"""The commands of `python -m grpo_ablate`, one thin module a word."""

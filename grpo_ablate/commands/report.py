@@ -1,0 +1,48 @@
+"""`python -m grpo_ablate report [FOLDER]`: the table and the figures of a folder of runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def main(argv: list[str]) -> int:
+    """Show a folder of runs.
+
+    Returns:
+        0 all complete, 2 no runs there, 3 some failed or are missing.
+    """
+    parser = argparse.ArgumentParser(prog="python -m grpo_ablate report")
+    parser.add_argument("folder", nargs="?", default="multirun_outputs", type=Path)
+    folder = parser.parse_args(argv).folder
+    found = sorted(path.parent for path in folder.glob("*/seed=*/manifest.json"))
+    if not found:
+        print(f"grpo_ablate: no runs under {folder}; name the output_dir of a study")
+        return 2
+    return show(folder, found)
+
+
+def show(output_dir: Path, folders: Sequence[Path]) -> int:
+    """Print a table of runs and draw their figures.
+
+    Args:
+        output_dir: of the study; the comparison takes in its other runs too.
+        folders: the runs asked for.
+
+    Returns:
+        0 all complete, 3 otherwise.
+    """
+    from grpo_ablate.analysis import figures, load, table
+
+    runs = [load.read_run(folder) for folder in folders]
+    print(table.render(runs))
+    for run in runs:
+        if not run.metrics.empty:
+            figures.draw_run(run)
+    everything = load.read_study(output_dir)
+    for path in figures.draw_comparison(everything, output_dir / "report" / "fig"):
+        print(f"figure: {path}")
+    for line in table.advice(runs, everything):
+        print(line)
+    return 0 if all(run.state == "complete" for run in runs) else 3

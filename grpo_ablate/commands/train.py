@@ -1,0 +1,81 @@
+"""`python -m grpo_ablate [train] OVERRIDES...`: plan, freeze, run through Hydra, show."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from grpo_ablate import compose, config, runs
+from grpo_ablate.progress import Display
+from grpo_ablate.variants import ConfigError
+
+
+def main(argv: list[str]) -> int:
+    """Run everything a command line asks for that is not complete yet.
+
+    Returns:
+        0 all complete, 2 usage or configuration, 3 some runs failed, 130 interrupted.
+    """
+    # Hydra 1.3 refuses overrides on both sides of -m; intermixed parsing takes them anywhere
+    args = get_args_parser().parse_intermixed_args(argv)
+    if args.cfg or args.info or args.hydra_help or args.shell_completion or args.help:
+        _hand_over(argv, args, compose.config_dir(), args.config_dir)
+        return 0
+    try:
+        jobs, many = _prepare(args)
+    except ConfigError as error:
+        print(f"grpo_ablate: {error}", file=sys.stderr)
+        return 2
+    return _run(args, jobs, many)
+
+
+def job(cfg: DictConfig) -> str:
+    """Run one arm × seed: Hydra's task function, in whatever process the launcher chose."""
+    return runs.run(Path(HydraConfig.get().runtime.output_dir))
+
+
+def _prepare(args: Namespace) -> tuple[list[compose.Job], bool]:
+    """Check everything before anything is created, then freeze all of it."""
+    jobs, many = compose.plan(args)
+    warnings = {warning for job in jobs for warning in config.check(job.config)}
+    for planned in jobs:
+        runs.check_folder(planned)
+    for warning in sorted(warnings):
+        print(f"grpo_ablate: warning: {warning}", file=sys.stderr)
+    for planned in jobs:
+        runs.freeze(planned)
+    return jobs, many
+
+
+def _run(args: Namespace, jobs: list[compose.Job], many: bool) -> int:
+    from grpo_ablate.commands import report
+
+    folders = [planned.folder for planned in jobs]
+    output_dir = Path(jobs[0].config["output_dir"])
+    frozen = compose.snapshot(output_dir, args.config_dir)
+    mode = ["--multirun"] if many else []
+    # a scheduler's SIGTERM must reach the worker as Ctrl-C does, not orphan it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with Display(folders):
+            _hand_over([*mode, *compose.seed_first(args.overrides)], args, frozen, None)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on with what is missing", file=sys.stderr)
+        return 130
+    return report.show(output_dir, folders)
+
+
+def _hand_over(argv: list[str], args: Namespace, configs: Path, extra: str | None) -> None:
+    """Give the command line to Hydra, on the configuration files of `configs`."""
+    compose.register_resolvers()
+    flags = ["--config-dir", extra] if extra else []
+    sys.argv = ["grpo_ablate", *flags, *argv]
+    name = args.config_name or compose.CONFIG_NAME
+    hydra.main(version_base="1.3", config_path=str(configs.absolute()), config_name=name)(job)()

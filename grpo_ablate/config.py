@@ -1,0 +1,110 @@
+"""Is a composed configuration fit to run? Checked before anything is created; torch-free."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from grpo_ablate import assets, knobs, variants
+from grpo_ablate.knobs import Count, Range
+from grpo_ablate.rules import findings
+from grpo_ablate.streams import Stream, rng
+from grpo_ablate.types import Task
+from grpo_ablate.variants import ConfigError
+
+TOP_LEVEL: dict[str, Any] = {
+    "study": str,
+    # numpy's seed sequence takes any natural number; W&B and CSV want it to be a plain one
+    "seed": Annotated[int, Range(0, 2**53)],
+    "steps": Count,
+    "log_every": Count,
+    "eval_every": Count,
+    "threads": Annotated[int, Range(1, 1024)],
+    "output_dir": str,
+}
+
+
+def check(config: Mapping[str, Any]) -> list[str]:
+    """Hold a whole configuration against everything that is known before a run.
+
+    Args:
+        config: resolved, plain values, without Hydra's own node.
+
+    Returns:
+        Warnings, which a run may go on with.
+
+    Raises:
+        ConfigError: with what, where and the remedy.
+    """
+    known = {*TOP_LEVEL, *variants.GROUPS, "arm"}
+    for key in config:
+        if key not in known:
+            raise ConfigError(f"{key} is no configuration key{variants.hint(key, known)}")
+    for key, annotation in TOP_LEVEL.items():
+        wrong = knobs.problem_with(config.get(key), annotation)
+        if wrong:
+            raise ConfigError(f"{key} {wrong}")
+    for group in variants.GROUPS:
+        node = config.get(group)
+        if not isinstance(node, Mapping):
+            raise ConfigError(f"{group} must be a group such as {group}=NAME, got {node!r}")
+        variants.check(group, node)
+    refused = findings(config, "refuse")
+    if refused:
+        raise ConfigError(refused[0])
+    _check_model(config)
+    return findings(config, "warn")
+
+
+def _check_model(config: Mapping[str, Any]) -> None:
+    """Look at the model's files: present, readable, long enough, and able to hold a question."""
+    folder = assets.folder(config["model"]["path"])
+    missing = [name for name in ("config.json", "tokenizer.json") if not (folder / name).is_file()]
+    if missing:
+        raise ConfigError(
+            f"model.path={config['model']['path']} has no {missing[0]} ({folder.resolve()});"
+            " name a folder with a model in Hugging Face format"
+        )
+    engine = config["engine"]
+    wanted = engine["max_prompt_tokens"] + engine["max_new_tokens"]
+    longest = _max_positions(folder)
+    if wanted > longest:
+        raise ConfigError(
+            f"engine.max_prompt_tokens + engine.max_new_tokens = {wanted} exceeds the"
+            f" {longest} positions of {config['model']['path']}; lower them"
+        )
+    _check_questions_fit(config, folder)
+
+
+def _max_positions(folder: Path) -> int:
+    text = (folder / "config.json").read_text(encoding="utf-8")
+    return int(json.loads(text).get("max_position_embeddings", 2**31))
+
+
+def _check_questions_fit(config: Mapping[str, Any], folder: Path) -> None:
+    """Draw questions as the run will and see that one of them is short enough."""
+    from tokenizers import Tokenizer
+
+    try:
+        task: Task = variants.bind("task", config["task"])()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    available = len(task.held_out())
+    if config["evaluation"]["problems"] > available:
+        raise ConfigError(
+            f"evaluation.problems={config['evaluation']['problems']} exceeds the {available}"
+            " questions that the task holds out; lower it or raise task.held_out"
+        )
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    limit = config["engine"]["max_prompt_tokens"]
+    stream = rng(config["seed"], Stream.PROMPT, 0, 0)
+    drawn = (task.sample(stream).prompt for _ in itertools.repeat(None, 200))
+    shortest = min(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in drawn) + 1
+    if shortest > limit:
+        raise ConfigError(
+            f"no question of task={config['task']['name']} fits engine.max_prompt_tokens={limit}:"
+            f" the shortest of 200 has {shortest} tokens; raise it to {shortest} or more"
+        )

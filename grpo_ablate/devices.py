@@ -1,0 +1,51 @@
+"""One GPU a run: claimed by a file lock that the kernel releases if its holder dies; torch-free."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from grpo_ablate.files import LockHeldError, lock
+
+
+def visible() -> list[str]:
+    """Return the GPUs this process may use, as CUDA names them; none on a CPU machine."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is not None:
+        return [name for name in listed.split(",") if name.strip()]
+    nodes = (re.fullmatch(r"nvidia(\d+)", path.name) for path in Path("/dev").glob("nvidia*"))
+    return sorted((node[1] for node in nodes if node), key=int)
+
+
+@contextmanager
+def claim(poll: float = 1.0) -> Iterator[dict[str, str]]:
+    """Hold the first free GPU, waiting while there is none.
+
+    Args:
+        poll: seconds between looks.
+
+    Yields:
+        What to add to the environment of the process that uses it; {} on a CPU machine.
+    """
+    names = visible()
+    with ExitStack() as held:
+        while names:
+            for name in names:
+                try:
+                    held.enter_context(lock(_lock_file(name)))
+                except LockHeldError:
+                    continue
+                yield {"CUDA_VISIBLE_DEVICES": name}
+                return
+            time.sleep(poll)
+        yield {}
+
+
+def _lock_file(name: str) -> Path:
+    safe = re.sub(r"\W", "_", name)
+    return Path(tempfile.gettempdir()) / f"grpo_ablate-{os.getuid()}-gpu-{safe}.lock"

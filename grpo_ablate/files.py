@@ -1,0 +1,91 @@
+"""Files of a run folder, written so that a crash at any instant leaves them readable."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Replace a file's content: readers see the old text or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically, keys in order of insertion."""
+    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object, {} where the file does not exist (yet)."""
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return value
+
+
+class Table:
+    """A CSV file that grows a row at a time, each row on disk before the next step begins.
+
+    Numbers are written with repr, which reads back to the same float; NaN is an empty cell.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        """Start the file anew with its header."""
+        self.path, self.columns = path, list(columns)
+        write_atomic(path, ",".join(self.columns) + "\n")
+
+    def append(self, row: Mapping[str, float]) -> None:
+        """Add one row; its keys must be exactly the columns."""
+        assert row.keys() == set(self.columns), row.keys() ^ set(self.columns)
+        _append(self.path, ",".join(_cell(row[name]) for name in self.columns))
+
+
+def append_jsonl(path: Path, values: Iterable[Mapping[str, Any]]) -> None:
+    """Add one JSON object a line."""
+    _append(path, "\n".join(json.dumps(value, ensure_ascii=False) for value in values))
+
+
+def _append(path: Path, text: str) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _cell(value: float) -> str:
+    return "" if isinstance(value, float) and math.isnan(value) else repr(value)
+
+
+class LockHeldError(RuntimeError):
+    """Another process holds the lock."""
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[None]:
+    """Hold a file lock; the kernel releases it when the holder dies, however it dies.
+
+    Args:
+        path: a file to lock, made if need be.
+
+    Raises:
+        LockHeldError: another process holds it.
+    """
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockHeldError(str(path)) from None
+        yield

@@ -1,0 +1,75 @@
+"""What ran: frozen configuration, hash, delta, and the state of the code; torch-free."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+NOT_HASHED = ("arm", "output_dir")
+"""Keys that say where a run lies and what it is called, not what it does."""
+
+_PACKAGE = Path(__file__).parent
+_VERSIONED = ("torch", "transformers", "hydra-core", "omegaconf", "numpy")
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Return a short hash of all that determines a run's numbers, its seed included."""
+    relevant = {key: value for key, value in config.items() if key not in NOT_HASHED}
+    text = json.dumps(relevant, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def load_config(folder: Path) -> dict[str, Any]:
+    """Return a run's frozen configuration as plain values.
+
+    OmegaConf reads it, not PyYAML, to which 1e-6 would be a text.
+    """
+    config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items()}
+
+
+def describe(config: Mapping[str, Any], arm: str, delta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest of one run: what it is and with which code it starts."""
+    return {
+        "arm": arm,
+        "seed": config["seed"],
+        "study": config["study"],
+        "hash": config_hash(config),
+        "delta": dict(delta),
+        "code": dict(_code_state()),
+        "versions": {name: metadata.version(name) for name in _VERSIONED},
+        "python": platform.python_version(),
+        "machine": {"processor": platform.machine(), "system": platform.system()},
+    }
+
+
+@cache
+def _code_state() -> dict[str, Any]:
+    """Return git commit, whether the tree is dirty, and a hash of the package's source text."""
+    digest = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(_PACKAGE).as_posix().encode() + path.read_bytes())
+    commit = _git("rev-parse", "HEAD")
+    dirty = bool(_git("status", "--porcelain", "--", str(_PACKAGE))) if commit else None
+    return {"commit": commit, "dirty": dirty, "source": digest.hexdigest()[:16]}
+
+
+def _git(*args: str) -> str | None:
+    """Return git's answer about the package's checkout; None for an installed package."""
+    try:
+        done = subprocess.run(
+            ["git", *args], cwd=_PACKAGE, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

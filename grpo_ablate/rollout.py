@@ -1,0 +1,114 @@
+"""Prompt → rollout → reward → length penalty → filter: the first half of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from grpo_ablate.models import Policy
+from grpo_ablate.streams import Stream, rng, subseed
+from grpo_ablate.types import Completions, Engine, Groups, Problem, Sampling, Tally, Task
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Everything sampled for one step, dropped groups included, and the count of it."""
+
+    groups: Groups
+    tally: Tally
+
+
+@dataclass(frozen=True)
+class Collector:
+    """The fixed parts of rollout collection; one call of `collect` a step."""
+
+    policy: Policy
+    task: Task
+    engine: Engine
+    sampling: Sampling
+    length_penalty: Callable[[Tensor], Tensor]
+    max_prompt_tokens: int
+
+    def collect(self, seed: int, step: int, prompts: int) -> Rollout:
+        """Sample groups until the batch is full or the technique's rounds are used up.
+
+        Args:
+            seed: of the run.
+            step: names the random streams.
+            prompts: groups wanted.
+
+        Returns:
+            All groups sampled, kept ones marked by `keep_PG`; possibly none kept.
+        """
+        rounds: list[Groups] = []
+        tally, kept = Tally(), 0
+        while kept < prompts and tally.rounds < self.sampling.max_rounds:
+            groups = self._sample(seed, step, range(tally.sampled, tally.sampled + prompts - kept))
+            groups, tally = self._filter(groups, tally)
+            kept += int(groups.keep_PG.any(1).sum())
+            rounds.append(groups)
+        return Rollout(concatenate(rounds), tally)
+
+    def _sample(self, seed: int, step: int, slots: range) -> Groups:
+        problems = [self._draw(seed, step, slot) for slot in slots]
+        prompt_ids = [self.policy.encode(problem.prompt) for problem in problems]
+        completions = self.engine.generate(
+            prompt_ids,
+            self.sampling.group_size,
+            temperature=self.sampling.temperature,
+            seeds=[subseed(seed, Stream.GENERATE, step, slot) for slot in slots],
+        )
+        return self._score(tuple(problems), prompt_ids, completions)
+
+    def _draw(self, seed: int, step: int, slot: int) -> Problem:
+        """Draw the slot's problem; prompts over the limit are passed over."""
+        stream = rng(seed, Stream.PROMPT, step, slot)
+        for _ in range(1000):
+            problem = self.task.sample(stream)
+            if len(self.policy.encode(problem.prompt)) <= self.max_prompt_tokens:
+                return problem
+        raise ValueError(
+            f"1000 problems in a row exceed engine.max_prompt_tokens={self.max_prompt_tokens};"
+            " raise it or make the task's questions shorter"
+        )
+
+    def _score(
+        self, problems: tuple[Problem, ...], prompt_ids: list[list[int]], completions: Completions
+    ) -> Groups:
+        """Judge each completion and add the length penalty."""
+        shape = (len(problems), self.sampling.group_size)
+        texts = [self.policy.decode(ids) for ids in completions.ids]
+        asked = [problem for problem in problems for _ in range(self.sampling.group_size)]
+        scores = [self.task.score(*pair) for pair in zip(asked, texts, strict=True)]
+        raw_PG = torch.tensor(scores, dtype=torch.float64).view(shape)
+        keep_PG = torch.ones(shape, dtype=torch.bool)
+        groups = Groups(problems, prompt_ids, completions, texts, raw_PG, raw_PG, keep_PG)
+        rewards_PG = raw_PG + self.length_penalty(groups.lengths_PG)
+        return Groups(problems, prompt_ids, completions, texts, raw_PG, rewards_PG, keep_PG)
+
+    def _filter(self, groups: Groups, tally: Tally) -> tuple[Groups, Tally]:
+        """Mark what the technique keeps, and count what it drops."""
+        keep_PG = self.sampling.keep(groups.raw_rewards_PG, tally)
+        dropped = int((~keep_PG.any(1)).sum())
+        marked = Groups(**{**vars(groups), "keep_PG": keep_PG})
+        return marked, Tally(tally.rounds + 1, tally.sampled + len(groups), tally.dropped + dropped)
+
+
+def concatenate(parts: Sequence[Groups]) -> Groups:
+    """Return the groups of several rounds as one, in order."""
+    return Groups(
+        problems=tuple(problem for part in parts for problem in part.problems),
+        prompt_ids=[ids for part in parts for ids in part.prompt_ids],
+        completions=Completions(
+            [ids for part in parts for ids in part.completions.ids],
+            [row for part in parts for row in part.completions.logprobs],
+            [cut for part in parts for cut in part.completions.truncated],
+        ),
+        texts=[text for part in parts for text in part.texts],
+        raw_rewards_PG=torch.cat([part.raw_rewards_PG for part in parts]),
+        rewards_PG=torch.cat([part.rewards_PG for part in parts]),
+        keep_PG=torch.cat([part.keep_PG for part in parts]),
+    )

@@ -1,0 +1,121 @@
+"""A run's folder before and around its process: freeze, start, watch for its death; torch-free."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from grpo_ablate import arms, devices
+from grpo_ablate.compose import Job
+from grpo_ablate.files import LockHeldError, lock, read_json, write_atomic, write_json
+from grpo_ablate.manifest import config_hash, describe, load_config
+from grpo_ablate.variants import ConfigError
+
+
+def check_folder(job: Job) -> None:
+    """See that a job's folder is free, or already its own.
+
+    Raises:
+        ConfigError: not writable, taken by another configuration or by somebody else's files, or
+            a process is at work there.
+    """
+    ancestor = next(path for path in (job.folder, *job.folder.parents) if path.exists())
+    if not ancestor.is_dir() or not os.access(ancestor, os.W_OK):
+        raise ConfigError(
+            f"{job.folder} cannot be made: {ancestor} is no folder one can write to; choose"
+            " another output_dir"
+        )
+    if not job.folder.is_dir() or not any(job.folder.iterdir()):
+        return
+    if not (job.folder / "config.yaml").is_file():
+        raise ConfigError(
+            f"{job.folder} holds files that are no run; move them, or choose another output_dir"
+        )
+    _check_same(job, load_config(job.folder))
+    try:
+        with lock(job.folder / ".lock"):
+            pass
+    except LockHeldError:
+        pid = read_json(job.folder / "status.json").get("pid")
+        raise ConfigError(
+            f"{job.folder} is being run by another process (pid {pid}); wait for it, or stop it"
+        ) from None
+
+
+def _check_same(job: Job, found: dict[str, Any]) -> None:
+    if config_hash(found) == config_hash(job.config):
+        return
+    changed = list(arms.delta(found, job.config).items())
+    shown = "; ".join(f"{key}: {was!r} there, {now!r} here" for key, (was, now) in changed[:3])
+    raise ConfigError(
+        f"{job.folder} holds a run with another configuration ({shown}); choose another"
+        " output_dir, or remove that folder"
+    )
+
+
+def freeze(job: Job) -> None:
+    """Write what the run is into its folder, before the first run of the sweep starts.
+
+    A complete run is left as it is. `config.yaml` comes last: a folder that has one is whole.
+    """
+    if is_complete(job.folder, config_hash(job.config)):
+        return
+    job.folder.mkdir(parents=True, exist_ok=True)
+    manifest = describe(job.config, job.arm, job.delta) | {"baseline": job.baseline}
+    write_json(job.folder / "manifest.json", manifest)
+    write_atomic(job.folder / "delta.yaml", OmegaConf.to_yaml(OmegaConf.create(job.delta)))
+    write_atomic(job.folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(job.config)))
+    (job.folder / "status.json").unlink(missing_ok=True)
+
+
+def is_complete(folder: Path, wanted_hash: str) -> bool:
+    """Tell whether a folder holds the finished run of exactly this configuration."""
+    status = read_json(folder / "status.json")
+    return status.get("state") == "complete" and status.get("hash") == wanted_hash
+
+
+def run(folder: Path) -> str:
+    """Run a frozen folder in a process of its own, unless it is complete.
+
+    Args:
+        folder: as `freeze` left it.
+
+    Returns:
+        The state its status.json ends in.
+    """
+    if is_complete(folder, config_hash(load_config(folder))):
+        return "complete"
+    command = [sys.executable, "-m", "grpo_ablate.worker", str(folder)]
+    with devices.claim() as environment, (folder / "worker.log").open("w") as log:
+        # matplotlib and tokenizers are chatty; a worker's words belong in its own log
+        child = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}
+        )
+        try:
+            code = child.wait()
+        except BaseException:
+            child.terminate()
+            child.wait()
+            _bury(folder, -signal.SIGTERM, child.pid)
+            raise
+    _bury(folder, code, child.pid)
+    return str(read_json(folder / "status.json").get("state"))
+
+
+def _bury(folder: Path, code: int, pid: int) -> None:
+    """Write down the end of a worker that could not do so itself."""
+    status = read_json(folder / "status.json")
+    if code == 0 or (status.get("state") != "running" and status):
+        return
+    if status.get("pid", pid) != pid:
+        return  # the folder belongs to another process, which writes its own status
+    reason = f"worker ended with exit code {code}; see worker.log"
+    if code < 0:
+        reason = f"worker killed by {signal.Signals(-code).name} (out of memory?)"
+    write_json(folder / "status.json", status | {"state": "failed", "reason": reason})

@@ -1,0 +1,1 @@
+"""Tasks: prompts, answers and verifiers; `task.name` is the module's name."""

@@ -1,0 +1,1 @@
+"""The levers of the study: one module a Hydra group, one public function a legal value."""

@@ -1,0 +1,264 @@
+"""The arrows of the pipeline: prompt → rollout → reward → filter → advantage → loss → step.
+
+One frozen dataclass per arrow. Axes, used as name suffixes everywhere:
+
+    P  prompts of one step          G  responses per prompt (the group)
+    B  rows, one response each      T  response tokens, right-padded
+    L  prompt + response tokens, right-padded       V  vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:  # the command line reads tasks and must start without torch
+    import numpy as np
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One question with its answer.
+
+    Example: ``Problem(prompt="3+5-2=", answer="6", difficulty=3)``.
+    """
+
+    prompt: str
+    answer: str
+    difficulty: int
+    """What a report splits accuracy by (article: A7); arithmetic: the number of operands."""
+
+
+class Task(Protocol):
+    """Where problems come from and how answers are judged."""
+
+    def sample(self, rng: np.random.Generator) -> Problem:
+        """Draw one training problem, never one of the held-out questions."""
+        ...
+
+    def held_out(self) -> tuple[Problem, ...]:
+        """Return the fixed evaluation set, the same for every arm and seed."""
+        ...
+
+    def score(self, problem: Problem, completion: str) -> float:
+        """Return the raw reward of one completion; total, never raises."""
+        ...
+
+
+@dataclass(frozen=True)
+class Completions:
+    """What an engine returns for P prompts with n samples each, in prompt-major order.
+
+    Example, one prompt and two samples: ``Completions(ids=[[7, 2], [9, 9]],
+    logprobs=[[-0.1, -0.2], [-1.3, -0.7]], truncated=[False, True])``.
+    """
+
+    ids: list[list[int]]
+    """[B] response token ids, the end-of-sequence token included where it was sampled."""
+    logprobs: list[list[float]]
+    """[B] natural-log probability of each token under the sampling temperature, at sampling."""
+    truncated: list[bool]
+    """[B] whether the token limit, not the model, ended the response."""
+
+
+class Engine(Protocol):
+    """Prompts in, completions with log-probabilities out."""
+
+    def generate(
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        n: int,
+        *,
+        temperature: float,
+        seeds: Sequence[int],
+    ) -> Completions:
+        """Sample n responses a prompt; one seed a prompt; temperature 0 is greedy."""
+        ...
+
+    def push(self, model: torch.nn.Module) -> None:
+        """Make the engine sample from the model's current weights."""
+        ...
+
+    def close(self) -> None:
+        """Release everything the engine holds."""
+        ...
+
+
+@dataclass(frozen=True)
+class Groups:
+    """P prompts × G responses with their rewards.
+
+    Example, one prompt and G = 2: problems (Problem("1+1=", "2", 2),), prompt_ids [[1, 5, 3, 5]],
+    texts ["2", "3"], raw_rewards_PG [[1, 0]], rewards_PG [[1, -0.1]], keep_PG [[True, True]].
+    """
+
+    problems: tuple[Problem, ...]
+    prompt_ids: list[list[int]]
+    completions: Completions
+    texts: list[str]
+    """[B] completions as text."""
+    raw_rewards_PG: Tensor
+    """Task reward before any penalty, float64."""
+    rewards_PG: Tensor
+    """What the advantage sees: the raw reward plus the length penalty, float64."""
+    keep_PG: Tensor
+    """bool; False on responses the filter dropped, on all of them where it dropped the group."""
+
+    def __len__(self) -> int:
+        """Return the number of prompts P."""
+        return len(self.problems)
+
+    @property
+    def group_size(self) -> int:
+        """Return G."""
+        return self.raw_rewards_PG.shape[1]
+
+    @property
+    def lengths_PG(self) -> Tensor:
+        """Return response lengths in tokens, float64."""
+        lengths = [float(len(ids)) for ids in self.completions.ids]
+        return self.raw_rewards_PG.new_tensor(lengths).view(len(self), self.group_size)
+
+    @property
+    def prompt_lengths_P(self) -> Tensor:
+        """Return prompt lengths in tokens, float64."""
+        return self.raw_rewards_PG.new_tensor([float(len(ids)) for ids in self.prompt_ids])
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How much was sampled for one step so far, and how much of it the filter dropped."""
+
+    rounds: int = 0
+    sampled: int = 0
+    """Groups."""
+    dropped: int = 0
+    """Groups."""
+
+    @property
+    def filter_ratio(self) -> float:
+        """Dropped groups / sampled groups (article: S2); 0 before anything is sampled."""
+        return self.dropped / self.sampled if self.sampled else 0.0
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a step's groups are sampled and filtered; what every `sampling` technique returns.
+
+    ``keep(raw_rewards_PG, tally)`` is pure: bool [P, G], a group of False being dropped whole.
+    """
+
+    temperature: float
+    group_size: int
+    max_rounds: int
+    """Generation rounds a step may use to fill its batch; 1 means: never sample again."""
+    keep: Callable[[Tensor, Tally], Tensor]
+
+
+@dataclass(frozen=True)
+class LrBatch:
+    """Learning rate and batch of a run; what every `lr_batch` technique returns.
+
+    ``lr(updates, steps, base_lr)`` is the rate of the step that follows `updates` applied steps.
+    """
+
+    prompts: int
+    minibatches: int
+    epochs: int
+    max_grad_norm: float
+    lr: Callable[[int, int, float], float]
+
+
+AdvantageState = Mapping[str, float]
+"""What an advantage technique remembers between steps; plain numbers, so that it is saved as is."""
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """Advantage of each response, and the technique's memory for the next step."""
+
+    values_PG: Tensor
+    """0 where keep_PG is False."""
+    state: AdvantageState = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PolicyTerm:
+    """The policy-gradient term of one batch, token by token, before any averaging."""
+
+    loss_BT: Tensor
+    clipped_low_BT: Tensor
+    """bool; the lower bound cut this token's gradient to zero (advantage < 0)."""
+    clipped_high_BT: Tensor
+    """bool; the upper bound cut this token's gradient to zero (advantage > 0)."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one optimizer step, right-padded: prompt then response.
+
+    Example, prompt [1, 5] and response [7, 2]: ids_BL [[1, 5, 7, 2]], response_BL
+    [[False, False, True, True]], old_logprobs_BL [[0, 0, -0.1, -0.2]].
+    """
+
+    ids_BL: Tensor
+    attention_BL: Tensor
+    """bool; False on padding."""
+    response_BL: Tensor
+    """bool; True on response tokens, the ones that are trained."""
+    old_logprobs_BL: Tensor
+    """Log-probability under the policy that sampled, at its temperature; 0 elsewhere."""
+    advantages_B: Tensor
+    group_B: Tensor
+    """Which group each row belongs to; optimizer steps never split a group."""
+
+    def __len__(self) -> int:
+        """Return the number of rows B."""
+        return self.ids_BL.shape[0]
+
+    def rows(self, index: Tensor) -> Batch:
+        """Return the rows named by index, padding columns that none of them needs cut off."""
+        width = int(self.attention_BL[index].sum(1).max()) if len(index) else 0
+        cut = {
+            name: getattr(self, name)[index, :width]
+            for name in ("ids_BL", "attention_BL", "response_BL", "old_logprobs_BL")
+        }
+        return Batch(**cut, advantages_B=self.advantages_B[index], group_B=self.group_B[index])
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Each trained token once: N tokens in S responses, over any number of optimizer steps."""
+
+    log_ratio_N: Tensor
+    """log pi / pi_old, under the weights just before the token's own update."""
+    sequence_log_ratio_S: Tensor
+    """Its mean over each response."""
+    entropy_N: Tensor
+    """Entropy of the distribution the token was drawn from, nats, at the sampling temperature."""
+    clipped_low_N: Tensor
+    """bool; see PolicyTerm."""
+    clipped_high_N: Tensor
+    """bool; see PolicyTerm."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What the optimizer steps of one rollout did."""
+
+    losses: list[float]
+    """Value of the loss of each mini-batch."""
+    grad_norms: list[float]
+    """L2 norm of its gradient before clipping; exactly 0 means that no step was taken."""
+    trace: Trace
+    lr: float
+    planned: int
+    """Optimizer steps that the configuration asks for."""
+
+    @property
+    def applied(self) -> int:
+        """Optimizer steps taken."""
+        return sum(norm > 0 for norm in self.grad_norms)

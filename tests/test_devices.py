@@ -1,0 +1,68 @@
+"""GPU claims, on made-up devices: the lock is what matters, not the card."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from grpo_ablate import devices
+
+
+@pytest.fixture(autouse=True)
+def own_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+
+
+def test_cpu_machine_needs_no_claim(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with devices.claim() as environment:
+        assert environment == {}
+
+
+def test_each_holder_gets_its_own(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,GPU-abc")
+    with devices.claim() as first, devices.claim() as second:
+        assert first == {"CUDA_VISIBLE_DEVICES": "0"}
+        assert second == {"CUDA_VISIBLE_DEVICES": "GPU-abc"}
+
+
+def test_waits_until_one_is_free(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    got = []
+
+    def wait():
+        with devices.claim(poll=0.01) as environment:
+            got.append(environment)
+
+    with devices.claim():
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        waiter.join(0.1)
+        assert not got
+    waiter.join()
+    assert got == [{"CUDA_VISIBLE_DEVICES": "3"}]
+
+
+def test_a_killed_holder_frees_its_device(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    script = (
+        "import tempfile; tempfile.gettempdir = lambda: " + repr(str(tmp_path)) + "\n"
+        "from grpo_ablate import devices\n"
+        "with devices.claim():\n    print('held', flush=True)\n    input()\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with child:
+        assert child.stdout.readline() == b"held\n"
+        child.kill()
+        child.wait()
+    with devices.claim() as environment:
+        assert environment == {"CUDA_VISIBLE_DEVICES": "0"}

@@ -1,0 +1,52 @@
+"""A 20-step run whose every number is pinned: refactors must not change one.
+
+The run is in float64, so that another processor's rounding stays below the tolerance; on one
+machine two runs are equal to the last bit (tests/test_command_line.py). After a deliberate change
+of the numerics: `python -m tests.test_golden` writes the file anew, and the change goes into
+CHANGELOG.md.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from grpo_ablate.analysis.load import read_run
+from grpo_ablate.files import write_json
+from grpo_ablate.records import Records
+from grpo_ablate.train import train
+from tests.conftest import SMALL, composed
+
+GOLDEN = Path(__file__).parent / "data/golden.csv"
+
+
+def run_golden(folder: Path) -> pd.DataFrame:
+    small = [o.replace("=small", "=small_standard") for o in SMALL]
+    config = composed("model.dtype=float64", "steps=20", "eval_every=10", "log_every=1", *small)
+    write_json(folder / "manifest.json", {"arm": "golden", "seed": 1, "baseline": "golden"})
+    train(config, Records(folder, "golden", 20))
+    run = read_run(folder)
+    return run.metrics.drop(columns="perf/seconds").join(run.evals)
+
+
+@pytest.mark.slow
+def test_golden_run(tmp_path):
+    found, wanted = run_golden(tmp_path), pd.read_csv(GOLDEN, index_col="step")
+    pd.testing.assert_frame_equal(found, wanted, rtol=1e-8, atol=1e-12, check_dtype=False)
+
+
+def test_golden_run_is_worth_pinning():
+    """It learns: updates are taken, ratios move, rewards vary."""
+    wanted = pd.read_csv(GOLDEN, index_col="step")
+    assert len(wanted) == 20
+    assert wanted["optim/updates"].sum() > 30
+    assert wanted["ratio/p99"].max() > 1.001
+    assert wanted["reward/mean"].nunique() > 5
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        run_golden(Path(name)).to_csv(GOLDEN)

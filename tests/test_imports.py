@@ -1,0 +1,29 @@
+"""What must start without torch: the door, the checks, the reports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+
+BLOCK = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None; "
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import grpo_ablate.__main__ as m; raise SystemExit(m.main(['--help']))",
+        "import grpo_ablate.commands.train, grpo_ablate.runs, grpo_ablate.progress",
+        "import grpo_ablate.analysis.load, grpo_ablate.analysis.table, grpo_ablate.analysis.figures",
+        "from grpo_ablate import config; from tests.conftest import composed; config.check(composed())",
+    ],
+    ids=["help", "train", "analysis", "config check"],
+)
+def test_without_torch(code):
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCK + code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

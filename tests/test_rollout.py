@@ -1,0 +1,121 @@
+"""Collection with a scripted engine: refilling, bounds, and what is counted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from grpo_ablate.rollout import Collector
+from grpo_ablate.techniques import length_penalty, sampling
+from grpo_ablate.types import Completions, Problem
+
+
+class Script:
+    """Task and engine in one: prompt k is its slot's draw, rewards come from a function of it."""
+
+    def __init__(self, reward, prompt_length=1):
+        self.reward, self.prompt_length = reward, prompt_length
+        self.asked: list[int] = []
+        self.seeds: list[int] = []
+        self.drawn = 0
+
+    # task
+    def sample(self, rng):
+        self.drawn += 1
+        return Problem("x" * self.prompt_length, str(self.drawn - 1), 1)
+
+    def score(self, problem, text):
+        return float(self.reward(int(problem.answer), int(text)))
+
+    # engine: the text of sample j is "j", its length j + 1
+    def generate(self, prompt_ids, n, *, temperature, seeds):
+        self.asked.append(len(prompt_ids))
+        self.seeds += seeds
+        rows = [[j] * (j + 1) for _ in prompt_ids for j in range(n)]
+        return Completions(rows, [[0.0] * len(r) for r in rows], [False] * len(rows))
+
+    # policy
+    def encode(self, prompt):
+        return [1] * len(prompt)
+
+    def decode(self, ids):
+        return str(ids[0])
+
+
+def collect(script, plan, prompts=4, penalty=length_penalty.none, seed=1, step=1, limit=8):
+    collector = Collector(script, script, script, plan, penalty, limit)
+    return collector.collect(seed, step, prompts)
+
+
+def dynamic(cap=1.0, rounds=4):
+    return sampling.dynamic(temperature=1.0, group_size=2, max_filter_ratio=cap, max_rounds=rounds)
+
+
+def test_refills_only_what_is_missing():
+    """Prompts 0 and 1 of the first round are dead; their places are sampled again."""
+    script = Script(lambda prompt, j: j if prompt >= 2 else 0)
+    rollout = collect(script, dynamic())
+    assert script.asked == [4, 2]
+    assert (rollout.tally.rounds, rollout.tally.sampled, rollout.tally.dropped) == (2, 6, 2)
+    assert rollout.groups.keep_PG.any(1).tolist() == [False, False, True, True, True, True]
+
+
+def test_k9_every_group_dead_for_ever():
+    """K9: bounded rounds, nothing kept, everything counted, no crash."""
+    script = Script(lambda prompt, j: 1)
+    rollout = collect(script, dynamic(rounds=3))
+    assert script.asked == [4, 4, 4]
+    assert not rollout.groups.keep_PG.any()
+    assert rollout.tally.filter_ratio == 1.0
+
+
+def test_the_cap_ends_the_search():
+    """At a cap of 0.5 two of four may go, then the refill's dead groups stay."""
+    script = Script(lambda prompt, j: 1)
+    rollout = collect(script, dynamic(cap=0.5))
+    assert int(rollout.groups.keep_PG.any(1).sum()) == 4
+    assert rollout.tally.filter_ratio <= 0.5
+
+
+def test_standard_never_samples_again():
+    script = Script(lambda prompt, j: 1)
+    assert collect(script, sampling.standard(temperature=1.0, group_size=2)).groups.keep_PG.all()
+    assert script.asked == [4]
+
+
+def test_k8_a_length_penalty_does_not_bring_a_dead_group_to_life():
+    """K8: accuracy all 0, penalties differ: the filter sees the raw reward."""
+    def by_length(lengths):
+        return -0.1 * lengths
+
+    rollout = collect(Script(lambda prompt, j: 0), dynamic(rounds=1), penalty=by_length)
+    assert not rollout.groups.keep_PG.any()
+    assert rollout.groups.rewards_PG[0].tolist() == pytest.approx([-0.1, -0.2])
+
+
+def test_rewards_are_raw_plus_penalty():
+    def by_length(lengths):
+        return -0.1 * lengths
+
+    plan = sampling.standard(temperature=1.0, group_size=2)
+    groups = collect(Script(lambda prompt, j: j), plan, penalty=by_length).groups
+    assert groups.raw_rewards_PG[0].tolist() == [0, 1]
+    assert groups.rewards_PG[0].tolist() == pytest.approx([-0.1, 0.8])
+    torch.testing.assert_close(groups.lengths_PG[0], torch.tensor([1.0, 2.0]).double())
+
+
+def test_common_random_numbers():
+    """A filter that draws more leaves the first slots' seeds, and the next step's, alone."""
+    plain, greedy = Script(lambda prompt, j: j), Script(lambda prompt, j: 0)
+    collect(plain, sampling.standard(temperature=1.0, group_size=2))
+    collect(greedy, dynamic())
+    assert greedy.seeds[:4] == plain.seeds
+    assert len(set(greedy.seeds)) == len(greedy.seeds)
+    again = Script(lambda prompt, j: j)
+    collect(again, sampling.standard(temperature=1.0, group_size=2), step=2)
+    assert not set(again.seeds) & set(plain.seeds)
+
+
+def test_no_prompt_that_fits_is_an_error_not_a_loop():
+    with pytest.raises(ValueError, match="raise it or make the task's questions shorter"):
+        collect(Script(lambda p, j: 0, prompt_length=9), dynamic())
