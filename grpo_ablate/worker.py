@@ -31,10 +31,12 @@ def main(folder: Path) -> int:
 def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
     # torch and transformers take seconds to import: only once the folder is ours
     import torch
+    from transformers.utils import logging
 
     from grpo_ablate.records import Records
     from grpo_ablate.train import train
 
+    logging.disable_progress_bar()
     torch.set_num_threads(config["threads"])
     torch.use_deterministic_algorithms(True, warn_only=True)
     records = Records(folder, config_hash(config), config["steps"])

@@ -16,7 +16,7 @@ import json
 import platform
 import string
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from grpo_ablate.tasks.arithmetic import Arithmetic, Demonstrator
 _ROOT = Path(__file__).resolve().parent.parent
 _SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 _ALPHABET = string.digits + "+-=:"
+_PUPIL = Demonstrator(direct=0.5, merge=0.25, miscount=0.3, doubt=1.0, facts_seed=0)
 _IGNORED = -100  # the target that cross_entropy skips
 
 
@@ -57,18 +58,13 @@ class Recipe:
     positions: int = 128
     initializer_range: float = 0.05
     max_new_tokens: int = 28
-    demonstrator: Demonstrator = field(
-        default_factory=lambda: Demonstrator(
-            direct=0.5, merge=0.25, miscount=0.3, doubt=1.0, facts_seed=0
-        )
-    )
+    demonstrator: Demonstrator = _PUPIL
 
 
-def load_task(path: Path = _ROOT / "conf" / "task" / "arithmetic.yaml") -> Arithmetic:
-    """Builds the task from the packaged configuration: one place holds its knobs."""
+def load_knobs(path: Path = _ROOT / "conf" / "task" / "arithmetic.yaml") -> dict[str, int]:
+    """Reads the task's knobs from the packaged configuration: one place holds them."""
     knobs = yaml.safe_load(path.read_text(encoding="utf-8"))
-    knobs.pop("name")
-    return Arithmetic(**knobs)
+    return {name: value for name, value in knobs.items() if name != "name"}
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -190,25 +186,20 @@ def accuracy(
     rows = [tokenizer.bos_token + problem.prompt for problem in problems]
     prompts = tokenizer(rows, add_special_tokens=False, padding=True, return_tensors="pt")
     output = model.generate(
-        input_ids=prompts["input_ids"],
-        attention_mask=prompts["attention_mask"],
+        **{name: prompts[name] for name in ("input_ids", "attention_mask")},
         max_new_tokens=recipe.max_new_tokens,
-        do_sample=sampled,
-        top_k=0,
+        **({"do_sample": True, "top_k": 0} if sampled else {"do_sample": False}),
     )[:, prompts["input_ids"].shape[1] :]
     texts = tokenizer.batch_decode(output, skip_special_tokens=True)
     scores = [task.score(p, text) for p, text in zip(problems, texts, strict=True)]
-    by_difficulty = {
-        str(level): float(
-            np.mean([s for s, p in zip(scores, problems, strict=True) if p.difficulty == level])
-        )
-        for level in sorted({problem.difficulty for problem in problems})
-    }
+    levels: dict[int, list[float]] = {}
+    for problem, score in zip(problems, scores, strict=True):
+        levels.setdefault(problem.difficulty, []).append(score)
     lengths = (output != model.config.pad_token_id).sum(1).float()
     return {
         "accuracy": float(np.mean(scores)),
         "mean_length": float(lengths.mean()),
-        "by_difficulty": by_difficulty,
+        "by_difficulty": {str(level): float(np.mean(levels[level])) for level in sorted(levels)},
     }
 
 
@@ -225,7 +216,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=Recipe.seed)
     args = parser.parse_args()
     torch.set_num_threads(1)  # faster at this size, and sums in one order whatever the machine
-    recipe, task, tokenizer = Recipe(seed=args.seed), load_task(), build_tokenizer()
+    recipe, knobs, tokenizer = Recipe(seed=args.seed), load_knobs(), build_tokenizer()
+    task = Arithmetic(**knobs)
     model = build_model(recipe, tokenizer)
     started = time.perf_counter()
     warm_start(model, task, tokenizer, recipe)
@@ -238,6 +230,7 @@ def main() -> None:
     tokenizer.save_pretrained(args.out)
     record = {
         "recipe": asdict(recipe),
+        "task": knobs,
         "parameters": model.num_parameters(),
         "architecture_sha256": architecture_hash(model.config),
         "held_out": measured,

@@ -13,6 +13,7 @@ from functools import cache
 
 import numpy as np
 
+from grpo_ablate.knobs import Count, Index
 from grpo_ablate.types import Problem
 
 _MAX_DRAWS = 1000
@@ -22,32 +23,12 @@ _FACT_PERIOD = (
 _TERM = re.compile(r"([+-])([0-9]+)")
 
 
-def _require(ok: bool, knob: str, value: object, remedy: str) -> None:
-    """Raises the one shape of error that every knob of this task uses.
-
-    Args:
-        ok: Whether the knob's value is acceptable.
-        knob: Name of the knob, as it stands in the task's configuration.
-        value: The value given.
-        remedy: What to write instead.
-
-    Raises:
-        ValueError: If ``ok`` is false.
-    """
-    if not ok:
-        raise ValueError(f"task arithmetic: {knob}={value!r} is not usable; {remedy}")
-
-
-def _is_int(value: object) -> bool:
-    """Whether a value is an integer and not a boolean, which Python counts as one."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 class Arithmetic:
     """Chains of additions and subtractions whose running total never falls below zero.
 
     The number of operands is the difficulty: it is drawn uniformly, so a batch always holds easy
-    chains and a hard tail, and results can be read by difficulty (article: A7).
+    chains and a hard tail, and results can be read by difficulty (article: A7). Chains that are
+    held out are drawn again, so short chains, few of which exist, are rarer in training.
 
     Example:
         >>> task = Arithmetic(
@@ -58,65 +39,42 @@ class Arithmetic:
         (1.0, 1.0)
         >>> task.score(problem, "7+8=15-3=2")
         0.0
-
-    Args:
-        min_operands: Fewest numbers in a chain, at least 2.
-        max_operands: Most numbers in a chain.
-        max_number: Each number is drawn from 1 to this one.
-        held_out: How many questions to set aside for evaluation.
-        held_out_seed: Seed of those questions; training never sees them.
-
-    Raises:
-        ValueError: If a knob is out of range, or the space of questions is too small to set
-            ``held_out`` of them aside.
     """
 
     def __init__(
         self,
         *,
-        min_operands: int,
-        max_operands: int,
-        max_number: int,
-        held_out: int,
-        held_out_seed: int,
+        min_operands: Count,
+        max_operands: Count,
+        max_number: Count,
+        held_out: Count,
+        held_out_seed: Index,
     ) -> None:
-        _require(
-            _is_int(min_operands) and min_operands >= 2,
-            "min_operands",
-            min_operands,
-            "a chain needs an integer of at least 2",
-        )
-        _require(
-            _is_int(max_operands) and max_operands >= min_operands,
-            "max_operands",
-            max_operands,
-            f"give an integer of at least min_operands={min_operands}",
-        )
-        _require(
-            _is_int(max_number) and max_number >= 1,
-            "max_number",
-            max_number,
-            "numbers are drawn from 1 to max_number: give an integer of at least 1",
-        )
-        _require(
-            _is_int(held_out) and held_out >= 1,
-            "held_out",
-            held_out,
-            "evaluation needs at least 1 question",
-        )
-        _require(
-            _is_int(held_out_seed) and held_out_seed >= 0,
-            "held_out_seed",
-            held_out_seed,
-            "give an integer of at least 0",
-        )
+        """Set the held-out questions aside.
+
+        Args:
+            min_operands: Fewest numbers in a chain, at least 2.
+            max_operands: Most numbers in a chain.
+            max_number: Each number is drawn from 1 to this one.
+            held_out: How many questions to set aside for evaluation.
+            held_out_seed: Seed of those questions; training never sees them.
+
+        Raises:
+            ValueError: The operands are out of order, or the space of questions is too small to
+                set `held_out` of them aside.
+        """
+        if not 2 <= min_operands <= max_operands:
+            raise ValueError(
+                f"task.min_operands={min_operands} and task.max_operands={max_operands} leave no"
+                " chain to ask for; give 2 <= min_operands <= max_operands"
+            )
         self._operands = range(min_operands, max_operands + 1)
         self._max_number = max_number
         self._held_out = self._draw_held_out(held_out, held_out_seed)
         self._reserved = frozenset(problem.prompt for problem in self._held_out)
 
     def sample(self, rng: np.random.Generator) -> Problem:
-        """Draws one training problem, never a held-out question.
+        """Draw one training problem, never a held-out question.
 
         Args:
             rng: The only source of randomness.
@@ -125,23 +83,23 @@ class Arithmetic:
             A problem whose question is not held out.
 
         Raises:
-            RuntimeError: If the held-out set leaves next to no questions to train on.
+            ValueError: The held-out set leaves next to no questions to train on.
         """
         for _ in range(_MAX_DRAWS):
             problem = self._draw(rng, int(rng.integers(self._operands.start, self._operands.stop)))
             if problem.prompt not in self._reserved:
                 return problem
-        raise RuntimeError(
-            f"task arithmetic: {_MAX_DRAWS} draws in a row were held-out questions; "
-            "lower held_out, or raise max_operands or max_number"
+        raise ValueError(
+            f"{_MAX_DRAWS} draws in a row were held-out questions; lower task.held_out, or raise"
+            " task.max_operands or task.max_number"
         )
 
     def held_out(self) -> tuple[Problem, ...]:
-        """Returns the evaluation problems: unique, balanced over difficulties, set by the seed."""
+        """Return the evaluation problems: unique, balanced over difficulties, set by the seed."""
         return self._held_out
 
     def score(self, problem: Problem, completion: str) -> float:
-        """Scores a completion: right or wrong, nothing in between.
+        """Score a completion: right or wrong, nothing in between.
 
         The answer is the text after the last ``=``, compared as text: no number is parsed, so no
         length of digits and no foreign digit can raise or pass for a right answer.
@@ -156,7 +114,7 @@ class Arithmetic:
         return float(completion.rpartition("=")[2].strip() == problem.answer)
 
     def _draw(self, rng: np.random.Generator, operands: int) -> Problem:
-        """Draws a chain of exactly so many operands."""
+        """Draw a chain of exactly so many operands."""
         numbers = rng.integers(1, self._max_number + 1, size=operands).tolist()
         pluses = (rng.random(operands) < 0.5).tolist()
         total, text = numbers[0], str(numbers[0])
@@ -168,7 +126,7 @@ class Arithmetic:
         return Problem(prompt=f"{text}:", answer=str(total), difficulty=operands)
 
     def _draw_held_out(self, count: int, seed: int) -> tuple[Problem, ...]:
-        """Draws unique questions, one difficulty after the other, until there are enough."""
+        """Draw unique questions, one difficulty after the other, until there are enough."""
         rng = np.random.default_rng(seed)
         chosen: dict[str, Problem] = {}
         for index in range(count):
@@ -180,9 +138,9 @@ class Arithmetic:
                     break
             else:
                 raise ValueError(
-                    f"task arithmetic: held_out={count} exceeds the questions of {operands} "
-                    f"operands that exist with max_number={self._max_number}; "
-                    "lower held_out, or raise min_operands or max_number"
+                    f"task.held_out={count} exceeds the questions of {operands} operands that exist"
+                    f" with task.max_number={self._max_number}; lower task.held_out, or raise"
+                    " task.min_operands or task.max_number"
                 )
         return tuple(chosen.values())
 
@@ -217,7 +175,7 @@ class Demonstrator:
     facts_seed: int
 
     def write(self, problem: Problem, rng: np.random.Generator) -> str:
-        """Writes one response to a problem.
+        """Write one response to a problem.
 
         Args:
             problem: A problem of ``Arithmetic``.
@@ -241,7 +199,7 @@ class Demonstrator:
         return f"={total}" if direct else text
 
     def _step(self, total: int, change: int, rng: np.random.Generator, *, in_head: bool) -> int:
-        """Adds a signed number the way the pupil does."""
+        """Add a signed number the way the pupil does."""
         wrong, offset = fact(self.facts_seed, total % _FACT_PERIOD, change)
         result = total + change
         if rng.random() < self.doubt * wrong:
@@ -253,7 +211,7 @@ class Demonstrator:
 
 @cache
 def fact(seed: int, total: int, change: int) -> tuple[float, int]:
-    """Returns how one sum is remembered: how doubtful it is, 0 to 1, and by how much it is off.
+    """Return how one sum is remembered: how doubtful it is, 0 to 1, and by how much it is off.
 
     Doubt is uniform, so that right and wrong facts come in equal numbers: were most facts right,
     a general habit of preferring the commoner kind of answer would mend all of them at once.
