@@ -42,7 +42,7 @@ class Recipe:
     """Everything that decides the weights."""
 
     seed: int = 0
-    steps: int = 1500
+    steps: int = 2000
     batch: int = 128
     chunk: int = 32
     lr: float = 3e-3
@@ -57,7 +57,7 @@ class Recipe:
     intermediate: int = 192
     positions: int = 128
     initializer_range: float = 0.05
-    max_new_tokens: int = 28
+    max_new_tokens: int = 32
     demonstrator: Demonstrator = _PUPIL
 
 

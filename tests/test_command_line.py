@@ -128,7 +128,9 @@ def test_a_killed_worker_stops_no_other_and_only_it_is_run_again(tmp_path):
     again = shell(*PROMISED, *SHORT, cwd=tmp_path)
     assert again.returncode == 0, again.stdout
     assert status(tmp_path, 2)["state"] == "complete"
-    assert before == {seed: (folder(tmp_path, seed) / "status.json").read_bytes() for seed in (1, 3)}
+    assert before == {
+        seed: (folder(tmp_path, seed) / "status.json").read_bytes() for seed in (1, 3)
+    }
 
 
 def test_sigterm_ends_the_sweep_and_its_worker(tmp_path):

@@ -58,4 +58,6 @@ def test_snapshot_is_named_by_content_and_holds_the_users_files(tmp_path):
     assert plain != extra
     assert (extra / "experiment/x.yaml").read_text() == "a: 1\n"
     assert compose.snapshot(tmp_path / "out", None) == plain
-    assert (plain / "config.yaml").read_bytes() == (compose.config_dir() / "config.yaml").read_bytes()
+    assert (plain / "config.yaml").read_bytes() == (
+        compose.config_dir() / "config.yaml"
+    ).read_bytes()

@@ -37,4 +37,3 @@ def test_trains_two_steps(arm, tmp_path):
     assert run.metrics["optim/grad_norm"].map(math.isfinite).all()
     moved = config["arm"]["moves"]
     assert run.metrics["technique/activity"].notna().all() == bool(moved)
-

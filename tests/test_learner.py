@@ -141,9 +141,7 @@ def test_k4_k9_no_signal_no_step(policy, rows):
     still = student.update(rows, objective(), budget(2), 10, 1e-3, np.random.default_rng(0))
     assert (still.applied, student.applied) == (0, 1)
     torch.testing.assert_close(weights(policy), before, rtol=0, atol=0)
-    torch.testing.assert_close(
-        student.optimizer.state_dict()["state"], adam, rtol=0, atol=0
-    )
+    torch.testing.assert_close(student.optimizer.state_dict()["state"], adam, rtol=0, atol=0)
 
 
 def test_a_loss_that_is_no_number_leaves_the_weights_alone(policy):

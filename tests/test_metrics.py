@@ -93,7 +93,9 @@ def test_c8_both_variances():
 def test_a_stack_acts_as_far_as_its_idlest_part():
     row = step([[1, 0], [1, 0]], moved=["clip", "sampling", "advantage"])
     assert value(row, "technique/activity") == 0.0
-    assert math.isnan(value(step([[1, 0]], moved=[]), "technique/activity")), "a baseline moves nothing"
+    assert math.isnan(value(step([[1, 0]], moved=[]), "technique/activity")), (
+        "a baseline moves nothing"
+    )
 
 
 def test_advantage_activity_is_zero_where_all_stds_are_equal():

@@ -18,7 +18,13 @@ def make_run(root, arm, seed, *, state="complete", baseline="baseline", rows=3):
     folder.mkdir(parents=True)
     write_json(folder / "manifest.json", {"arm": arm, "seed": seed, "baseline": baseline})
     if state != "waiting":
-        status = {"state": state, "step": rows, "steps": 3, "seconds": 12.4, "latest": {"reward": 0.5}}
+        status = {
+            "state": state,
+            "step": rows,
+            "steps": 3,
+            "seconds": 12.4,
+            "latest": {"reward": 0.5},
+        }
         status |= {"reason": "MemoryError: too big\nmore"} if state == "failed" else {}
         write_json(folder / "status.json", status)
     if rows:

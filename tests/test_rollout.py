@@ -85,6 +85,7 @@ def test_standard_never_samples_again():
 
 def test_k8_a_length_penalty_does_not_bring_a_dead_group_to_life():
     """K8: accuracy all 0, penalties differ: the filter sees the raw reward."""
+
     def by_length(lengths):
         return -0.1 * lengths
 

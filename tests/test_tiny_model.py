@@ -38,7 +38,9 @@ def test_it_is_small():
 
 def test_architecture_recipe_and_task_are_the_scripts():
     make = script()
-    assert make.architecture_hash(AutoConfig.from_pretrained(FOLDER)) == RECIPE["architecture_sha256"]
+    assert (
+        make.architecture_hash(AutoConfig.from_pretrained(FOLDER)) == RECIPE["architecture_sha256"]
+    )
     tokenizer = make.build_tokenizer()
     built = make.build_model(make.Recipe(), tokenizer)
     assert make.architecture_hash(built.config) == RECIPE["architecture_sha256"]

@@ -13,7 +13,11 @@ SYMMETRIC = {"name": "symmetric", "eps": 0.2}
 @pytest.mark.parametrize(
     ("group", "node", "message"),
     [
-        ("clip", {"name": "clip_hihger"}, r"clip=clip_hihger is unknown \(did you mean clip_higher"),
+        (
+            "clip",
+            {"name": "clip_hihger"},
+            r"clip=clip_hihger is unknown \(did you mean clip_higher",
+        ),
         ("clip", {**SYMMETRIC, "eps_hihg": 0.3}, r"clip\.eps_hihg is no knob of clip=symmetric"),
         ("clip", {"name": "symmetric"}, r"clip=symmetric needs clip\.eps; add clip\.eps=VALUE"),
         ("clip", {**SYMMETRIC, "eps": "0.2"}, r"clip\.eps must be a number, got '0\.2' \(str\)"),
@@ -21,7 +25,11 @@ SYMMETRIC = {"name": "symmetric", "eps": 0.2}
         ("clip", {**SYMMETRIC, "eps": 0.0}, r"clip\.eps must lie in \(0, 1\), got 0\.0"),
         ("clip", {**SYMMETRIC, "eps": 1}, r"clip\.eps must lie in \(0, 1\), got 1"),
         ("clip", {**SYMMETRIC, "eps": float("nan")}, r"clip\.eps must lie in"),
-        ("advantage", {"name": "group_std", "ddof": 2, "eps": 0.0}, r"ddof must be one of \[0, 1\]"),
+        (
+            "advantage",
+            {"name": "group_std", "ddof": 2, "eps": 0.0},
+            r"ddof must be one of \[0, 1\]",
+        ),
         ("lr_batch", {"name": "constant", "lr_scale": -1.0}, r"lr_batch\.lr_scale must lie in \(0"),
         ("task", {"name": "arithmetics"}, r"did you mean arithmetic\?"),
     ],

@@ -17,9 +17,6 @@ from grpo_ablate.knobs import Count, Index
 from grpo_ablate.types import Problem
 
 _MAX_DRAWS = 1000
-_FACT_PERIOD = (
-    20  # the pupil's facts depend on a total's last digit and on whether its tens are odd
-)
 _TERM = re.compile(r"([+-])([0-9]+)")
 
 
@@ -152,7 +149,7 @@ class Demonstrator:
     It is a careless pupil on purpose. It often answers at once, else works step by step and merges
     some steps; what it does in its head it miscounts more often; and it has learned its sums one by
     one, many of them wrongly. A model that imitates it is unsure how to work and unsure of single
-    facts. Hundreds of facts have to be put right separately, so reinforcement learning improves
+    facts. Thousands of facts have to be put right separately, so reinforcement learning improves
     gradually: one common flaw would be unlearned within twenty steps.
 
     Example:
@@ -200,7 +197,7 @@ class Demonstrator:
 
     def _step(self, total: int, change: int, rng: np.random.Generator, *, in_head: bool) -> int:
         """Add a signed number the way the pupil does."""
-        wrong, offset = fact(self.facts_seed, total % _FACT_PERIOD, change)
+        wrong, offset = fact(self.facts_seed, total, change)
         result = total + change
         if rng.random() < self.doubt * wrong:
             result += offset
@@ -218,7 +215,7 @@ def fact(seed: int, total: int, change: int) -> tuple[float, int]:
 
     Args:
         seed: Seed of the whole set of facts.
-        total: The total before the step, modulo the period of the facts.
+        total: The total before the step.
         change: The signed number added.
     """
     rng = np.random.default_rng([seed, total, abs(change), int(change > 0)])

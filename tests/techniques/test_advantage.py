@@ -41,7 +41,11 @@ LITERAL = [
     ("none", [[1, 0, 0, 0]], [[0.75, -0.25, -0.25, -0.25]]),
     ("none", [[0.1] * 8], [[0.0] * 8]),
     ("constant", [[1, 0, 0, 0]], [[1.5, -0.5, -0.5, -0.5]]),
-    ("length_buckets", [[1, 1], [0, 0], [1, 0], [1, 1]], [[0.5, 0.5], [-0.5, -0.5], [0.25, -0.75], [0.25, 0.25]]),
+    (
+        "length_buckets",
+        [[1, 1], [0, 0], [1, 0], [1, 1]],
+        [[0.5, 0.5], [-0.5, -0.5], [0.25, -0.75], [0.25, 0.25]],
+    ),
 ]
 
 
@@ -158,7 +162,9 @@ def test_dropped_responses_do_not_vote(variant):
 
 
 def test_length_buckets_never_split_a_length():
-    found = run(partial(advantage.length_buckets, buckets=4), [[1], [0], [1], [0]], None, [5, 5, 5, 5])
+    found = run(
+        partial(advantage.length_buckets, buckets=4), [[1], [0], [1], [0]], None, [5, 5, 5, 5]
+    )
     torch.testing.assert_close(found.values_PG.sum(), torch.tensor(0.0).double())
     assert (found.values_PG.abs() == 0.5).all(), "one bucket: the mean of the step"
 

@@ -40,7 +40,9 @@ def test_k1_token_mean_pools_tokens_not_micro_batches():
     mask = torch.zeros(2, 1000).bool()
     mask[0, :10], mask[1] = True, True
     losses = torch.tensor([[1.0], [-1.0]]).double().expand(2, 1000)
-    assert (reduction.token_mean(mask) * losses).sum().item() == pytest.approx(-990 / 1010, rel=1e-12)
+    assert (reduction.token_mean(mask) * losses).sum().item() == pytest.approx(
+        -990 / 1010, rel=1e-12
+    )
 
 
 def test_k3_a_masked_row_leaves_the_token_mean_alone():
