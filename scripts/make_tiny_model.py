@@ -204,8 +204,9 @@ def accuracy(
 
 
 def architecture_hash(config: LlamaConfig) -> str:
-    """Hashes the architecture alone, without the version of the library that wrote it."""
-    kept = {k: v for k, v in config.to_diff_dict().items() if k != "transformers_version"}
+    """Hashes the architecture alone, not what saving and loading add to a configuration."""
+    added = ("transformers_version", "architectures", "dtype")
+    kept = {k: v for k, v in config.to_diff_dict().items() if k not in added}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 

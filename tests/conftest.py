@@ -12,6 +12,9 @@ from hydra._internal.utils import get_args_parser
 
 from grpo_ablate import compose
 
+# before torch is imported: two threads beside another busy process are far slower than one
+os.environ["OMP_NUM_THREADS"] = "1"
+
 ROOT = Path(__file__).parent.parent
 
 SMALL = (

@@ -17,8 +17,8 @@ BLOCK = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = 
     [
         "import grpo_ablate.__main__ as m; raise SystemExit(m.main(['--help']))",
         "import grpo_ablate.commands.train, grpo_ablate.runs, grpo_ablate.progress",
-        "import grpo_ablate.analysis.load, grpo_ablate.analysis.table, grpo_ablate.analysis.figures",
-        "from grpo_ablate import config; from tests.conftest import composed; config.check(composed())",
+        "from grpo_ablate.analysis import figures, load, table",
+        "import grpo_ablate.config as c, tests.conftest as t; c.check(t.composed())",
     ],
     ids=["help", "train", "analysis", "config check"],
 )

@@ -147,7 +147,7 @@ def test_k4_k9_no_signal_no_step(policy, rows):
 def test_a_loss_that_is_no_number_leaves_the_weights_alone(policy):
     before = weights(policy)
     rows = batch(torch.full((ROWS,), torch.nan).double())
-    with pytest.raises(FloatingPointError, match="lower lr_batch.lr_scale"):
+    with pytest.raises(FloatingPointError, match=r"lower lr_batch\.lr_scale"):
         learner(policy).update(rows, objective(), budget(), 10, 1e-3, np.random.default_rng(0))
     torch.testing.assert_close(weights(policy), before, rtol=0, atol=0)
 

@@ -127,7 +127,7 @@ def test_responses_may_come_in_any_order(variant, rewards_PG, order):
 
 @given(rewards_PG=rewards, scale=st.floats(0.1, 10))
 def test_scale(rewards_PG, scale):
-    """Division by a std takes the reward's scale out; without it the scale goes straight through."""
+    """Division by a std takes the reward's scale out; without it the scale goes through."""
     invariant = partial(advantage.group_std, ddof=1, eps=0.0)
     torch.testing.assert_close(
         run(invariant, rewards_PG * scale).values_PG, run(invariant, rewards_PG).values_PG
