@@ -138,9 +138,7 @@ class _Composer:
         self, overrides: tuple[str, ...]
     ) -> tuple[dict[str, Any], str, Path, Mapping[str, Any]]:
         mode = RunMode.MULTIRUN if self._many else RunMode.RUN
-        full = self._hydra.compose_config(
-            self._name, list(overrides), run_mode=mode, validate_sweep_overrides=False
-        )
+        full = self._hydra.compose_config(self._name, list(overrides), run_mode=mode)
         node = full.hydra
         folder = Path(node.sweep.dir, node.sweep.subdir) if self._many else Path(node.run.dir)
         choices = {str(k): v for k, v in node.runtime.choices.items()}
@@ -187,8 +185,9 @@ def _sweep(hydra: Hydra, name: str, overrides: Sequence[str]) -> list[list[str]]
             " before the first starts: leave hydra/sweeper at basic"
         )
     params = [f"{key}={value}" for key, value in (node.params or {}).items()]
-    parsed = parser.parse_overrides(params + [o for o in overrides if not o.startswith("hydra")])
-    return [list(job) for job in BasicSweeper.split_arguments(parsed, None)[0]]
+    hydras = [o for o in overrides if arms.key_of(o).startswith(("hydra.", "hydra/"))]
+    parsed = parser.parse_overrides(params + [o for o in overrides if o not in hydras])
+    return [[*hydras, *job] for job in BasicSweeper.split_arguments(parsed, None)[0]]
 
 
 @contextmanager

@@ -117,5 +117,6 @@ def _bury(folder: Path, code: int, pid: int) -> None:
         return  # the folder belongs to another process, which writes its own status
     reason = f"worker ended with exit code {code}; see worker.log"
     if code < 0:
-        reason = f"worker killed by {signal.Signals(-code).name} (out of memory?)"
+        guess = " (out of memory?)" if code == -signal.SIGKILL else ""
+        reason = f"worker killed by {signal.Signals(-code).name}{guess}"
     write_json(folder / "status.json", status | {"state": "failed", "reason": reason})

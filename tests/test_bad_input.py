@@ -40,6 +40,8 @@ CASES = [
     (["task.max_operands=1"], "max_operands"),
     (["output_dir=/dev/null/x"], "choose another output_dir"),
     (["-m", "seed=1,1"], "is asked for twice"),
+    (["seed=1,2"], "To sweep over it, add --multirun"),
+    (["-m", "seed=1", "hydra.sweep.dir=/dev/null/x"], "choose another output_dir"),
     (["-m", "steps=5,6"], "they differ in steps, which is no lever"),
     (["-m", "clip.eps=0.2,0.3", "+experiment=baseline"], "but moves [clip]"),
     (["hydra/sweeper=nope"], "hydra/sweeper"),

@@ -167,6 +167,17 @@ def test_a_config_edited_during_a_sweep_does_not_reach_its_later_runs(tmp_path):
     assert rates[0] == rates[1]
 
 
+def test_two_at_once_give_the_same_numbers(finished, tmp_path):
+    """Hydra's joblib launcher: its processes know the arm's name, and nothing leaks."""
+    root, _ = finished
+    launcher = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    done = shell(*PROMISED, *SHORT, *launcher, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for seed in (1, 2, 3):
+        one, other = folder(root, seed), folder(tmp_path, seed)
+        assert without_timing(one / "metrics.csv") == without_timing(other / "metrics.csv")
+
+
 def test_hydra_flags_still_work(tmp_path):
     done = shell("+experiment=clip_higher", "--cfg", "job", cwd=tmp_path)
     assert done.returncode == 0

@@ -16,6 +16,9 @@ from grpo_ablate import compose, config, runs
 from grpo_ablate.progress import Display
 from grpo_ablate.variants import ConfigError
 
+# at import, because a launcher's own processes compose too, and this module is what they load
+compose.register_resolvers()
+
 
 def main(argv: list[str]) -> int:
     """Run everything a command line asks for that is not complete yet.
@@ -74,7 +77,6 @@ def _run(args: Namespace, jobs: list[compose.Job], many: bool) -> int:
 
 def _hand_over(argv: list[str], args: Namespace, configs: Path, extra: str | None) -> None:
     """Give the command line to Hydra, on the configuration files of `configs`."""
-    compose.register_resolvers()
     flags = ["--config-dir", extra] if extra else []
     sys.argv = ["grpo_ablate", *flags, *argv]
     name = args.config_name or compose.CONFIG_NAME
