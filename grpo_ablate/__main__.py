@@ -17,7 +17,7 @@ Which GRPO training tricks help on your model and data, which do nothing, which 
 
   python -m grpo_ablate                                        one run of the neutral baseline
   python -m grpo_ablate +experiment=clip_higher -m seed=1,2,3  one trick over three seeds
-  python -m grpo_ablate +suite=recorded -m                     the article's five arms
+  python -m grpo_ablate +suite=recorded                        the article's five arms
   python -m grpo_ablate clip.eps=0.15,0.25 -m seed=1,2,3       values of your own
 
 Commands (first word):
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         0 all complete, 2 usage or configuration, 3 some runs failed, 130 interrupted.
     """
     argv = sys.argv[1:] if argv is None else argv
-    word = argv[0] if argv else "train"
+    word = argv[0] if argv and argv[0] else "train"
     if word in ("-h", "--help", "help"):
         print(_help())
         return 0

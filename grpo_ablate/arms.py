@@ -37,7 +37,13 @@ def arm_name(choices: Mapping[str, Any], overrides: Sequence[str]) -> str:
     if experiment not in (None, BASELINE):
         parts.append(str(experiment))
     parts += sorted(text.lstrip("+") for text in overrides if touches_lever(text))
-    return re.sub(r"[^\w.=,+-]", "_", "+".join(parts)) or BASELINE
+    name = re.sub(r"[^\w.=,+-]", "_", "+".join(parts)) or BASELINE
+    if len(name.encode()) > 200:
+        raise ConfigError(
+            f"the arm's name would have {len(name)} characters ({name[:40]}...), too long for a"
+            " folder; write it as an experiment file"
+        )
+    return name
 
 
 def touches_lever(override: str) -> bool:
@@ -66,13 +72,13 @@ def delta(baseline: Mapping[str, Any], config: Mapping[str, Any]) -> Delta:
     }
 
 
-def check_moves(arm: str, declared: Sequence[str] | None, moved: Delta) -> list[str]:
+def check_moves(arm: str, node: Any, moved: Delta) -> list[str]:
     """Hold what an arm moves against what it says it moves.
 
     Args:
         arm: its name, for the message.
-        declared: the experiment file's `arm.moves`; None for an arm typed on the command line,
-            which declares whatever it moves.
+        node: the configuration's `arm`; its `moves` is the experiment file's declaration, None
+            for an arm typed on the command line, which declares whatever it moves.
         moved: its delta.
 
     Returns:
@@ -81,6 +87,7 @@ def check_moves(arm: str, declared: Sequence[str] | None, moved: Delta) -> list[
     Raises:
         ConfigError: it moves more or fewer levers than declared, or a fixed condition.
     """
+    declared = _declared(node)
     groups = sorted({key.split(".")[0] for key in moved})
     conditions = [key for key in moved if key.split(".")[0] not in LEVERS]
     if conditions:
@@ -94,6 +101,13 @@ def check_moves(arm: str, declared: Sequence[str] | None, moved: Delta) -> list[
             " remove the override that undoes or adds a lever, or correct arm.moves"
         )
     return groups
+
+
+def _declared(node: Any) -> list[str] | None:
+    moves = node.get("moves", "") if isinstance(node, Mapping) and set(node) <= {"moves"} else ""
+    if moves is None or (isinstance(moves, list) and all(isinstance(m, str) for m in moves)):
+        return moves
+    raise ConfigError(f"arm must be {{moves: [LEVER, ...]}} or {{moves: null}}, got {node!r}")
 
 
 def _words(groups: Sequence[str]) -> str:

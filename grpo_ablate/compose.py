@@ -11,7 +11,6 @@ import argparse
 import hashlib
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +29,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from grpo_ablate import arms
+from grpo_ablate.files import write_atomic
+from grpo_ablate.manifest import config_hash
 from grpo_ablate.variants import ConfigError, hint
 
 CONFIG_NAME = "config"
@@ -42,6 +43,10 @@ class Job:
     arm: str
     baseline: str
     """Name of the arm it is to be compared with; its own where it is a baseline."""
+    baseline_hash: str
+    """Of that arm's configuration with this seed and under the same conditions."""
+    conditions: tuple[str, ...]
+    """What the user typed that is neither arm nor seed: repeats the study's conditions."""
     folder: Path
     config: dict[str, Any]
     delta: arms.Delta
@@ -81,7 +86,8 @@ def plan(args: argparse.Namespace) -> tuple[list[Job], bool]:
         name = args.config_name or CONFIG_NAME
         mode = RunMode.MULTIRUN if args.multirun else hydra.get_mode(name, args.overrides)
         many = mode == RunMode.MULTIRUN
-        lists = _sweep(hydra, name, args.overrides) if many else [list(args.overrides)]
+        typed = seed_first(args.overrides)
+        lists = _sweep(hydra, name, typed) if many else [typed]
         composer = _Composer(hydra, name, many)
         jobs = [composer.job(overrides) for overrides in lists]
     _refuse_twins(jobs)
@@ -103,16 +109,19 @@ def snapshot(output_dir: Path, extra: str | None) -> Path:
     Returns:
         The copy's folder.
     """
-    sources = [config_dir(), *([Path(extra)] if extra else [])]
+    files = {
+        path.relative_to(source): path
+        for source in [config_dir(), *([Path(extra)] if extra else [])]
+        for path in sorted(source.rglob("*.yaml"))
+        if not path.resolve().is_relative_to(output_dir.resolve())
+    }
     digest = hashlib.sha256()
-    for path in sorted(path for source in sources for path in source.rglob("*.yaml")):
-        digest.update(path.name.encode() + path.read_bytes())
+    for name, path in sorted(files.items()):
+        digest.update(name.as_posix().encode() + path.read_bytes())
     target = output_dir / ".conf" / digest.hexdigest()[:12]
-    if not target.is_dir():
-        temporary = target.with_name(f"{target.name}.{os.getpid()}")
-        for source in sources:
-            shutil.copytree(source, temporary, dirs_exist_ok=True)
-        os.replace(temporary, target)
+    for name, path in files.items():  # again where it exists: an earlier copy may have been cut
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(target / name, path.read_text(encoding="utf-8"))
     return target
 
 
@@ -130,9 +139,19 @@ class _Composer:
             alone += (f"baseline={choices['baseline']}",)  # an experiment may choose its own
         baseline, baseline_name, _, _ = self._baseline(alone)
         delta = arms.delta(baseline, config)
-        moves = arms.check_moves(name, config["arm"]["moves"], delta)
-        config["arm"] = {"name": name, "moves": moves}
-        return Job(name, baseline_name, folder, config, delta)
+        config["arm"] = {"name": name, "moves": arms.check_moves(name, config.get("arm"), delta)}
+        conditions = tuple(o for o in alone if arms.key_of(o) not in ("seed", "baseline"))
+        if choices["baseline"] != "neutral":
+            conditions = (f"baseline={choices['baseline']}", *conditions)
+        return Job(
+            arm=name,
+            baseline=baseline_name,
+            baseline_hash=config_hash(baseline),
+            conditions=conditions,
+            folder=folder,
+            config=config,
+            delta=delta,
+        )
 
     def _compose(
         self, overrides: tuple[str, ...]
@@ -142,19 +161,13 @@ class _Composer:
         node = full.hydra
         folder = Path(node.sweep.dir, node.sweep.subdir) if self._many else Path(node.run.dir)
         choices = {str(k): v for k, v in node.runtime.choices.items()}
-        with _unlocked(full):
-            full.pop("hydra")
+        OmegaConf.set_struct(full, False)
+        OmegaConf.set_readonly(full, False)
+        full.pop("hydra")
         plain = OmegaConf.to_container(full, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
         config = {str(key): value for key, value in plain.items()}
         return config, arms.arm_name(choices, overrides), Path(os.path.abspath(folder)), choices
-
-
-@contextmanager
-def _unlocked(config: DictConfig) -> Iterator[None]:
-    OmegaConf.set_struct(config, False)
-    OmegaConf.set_readonly(config, False)
-    yield
 
 
 @contextmanager
@@ -195,15 +208,19 @@ def _plain_errors() -> Iterator[None]:
     """Turn Hydra's and OmegaConf's exceptions into one line with a remedy."""
     try:
         yield
+    except ConfigError:
+        raise
     except MissingMandatoryValue as error:
         raise ConfigError(f"{error.full_key} must be given: add {error.full_key}=VALUE") from error
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, LookupError, TypeError, ValueError) as error:
         raise ConfigError(_one_line(error)) from error
 
 
 def _one_line(error: Exception) -> str:
     text = str(error)
     unknown = re.search(r"Could not override '([^']+)'", text)
+    if unknown and unknown[1] in ("experiment", "suite"):
+        return f"write +{unknown[1]}=NAME: an arm is added to the baseline, not exchanged in it"
     if unknown:
         group, _, key = unknown[1].rpartition(".")
         return f"{unknown[1]} is no configuration key" + (
@@ -213,11 +230,13 @@ def _one_line(error: Exception) -> str:
     if option:
         group, name = option.groups()
         return f"{group}={name} is unknown{hint(name, _options(group))}"
-    return " ".join(text.split())
+    typed = getattr(error, "override", None)  # what Hydra's parser could not read
+    return " ".join(f"{typed}: {text}".split() if typed else text.split())
 
 
 def _top_level() -> list[str]:
-    return [str(key) for key in OmegaConf.load(config_dir() / f"{CONFIG_NAME}.yaml")]
+    keys = OmegaConf.load(config_dir() / f"{CONFIG_NAME}.yaml")
+    return [str(key) for key in keys if key not in ("defaults", "hydra")]
 
 
 def _options(group: str) -> list[str]:

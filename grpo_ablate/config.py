@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,7 +61,8 @@ def check(config: Mapping[str, Any]) -> list[str]:
 def _check_model(config: Mapping[str, Any]) -> None:
     """Look at the model's files: present, readable, long enough, and able to hold a question."""
     folder = assets.folder(config["model"]["path"])
-    missing = [name for name in ("config.json", "tokenizer.json") if not (folder / name).is_file()]
+    needed = ("config.json", "tokenizer.json", "*.safetensors")
+    missing = [pattern for pattern in needed if not any(folder.glob(pattern))]
     if missing:
         raise ConfigError(
             f"model.path={config['model']['path']} has no {missing[0]} ({folder.resolve()});"
@@ -80,8 +80,13 @@ def _check_model(config: Mapping[str, Any]) -> None:
 
 
 def _max_positions(folder: Path) -> int:
-    text = (folder / "config.json").read_text(encoding="utf-8")
-    return int(json.loads(text).get("max_position_embeddings", 2**31))
+    path = folder / "config.json"
+    try:
+        return int(json.loads(path.read_text(encoding="utf-8"))["max_position_embeddings"])
+    except KeyError:
+        return 2**31  # a model without a limit
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
 
 
 def _check_questions_fit(config: Mapping[str, Any], folder: Path) -> None:
@@ -98,13 +103,27 @@ def _check_questions_fit(config: Mapping[str, Any], folder: Path) -> None:
             f"evaluation.problems={config['evaluation']['problems']} exceeds the {available}"
             " questions that the task holds out; lower it or raise task.held_out"
         )
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception as error:  # the library raises nothing narrower
+        raise ConfigError(f"{folder / 'tokenizer.json'} cannot be read: {error}") from error
     limit = config["engine"]["max_prompt_tokens"]
+
+    def tokens(prompt: str) -> int:
+        return len(tokenizer.encode(prompt, add_special_tokens=False)) + 1
+
     stream = rng(config["seed"], Stream.PROMPT, 0, 0)
-    drawn = (task.sample(stream).prompt for _ in itertools.repeat(None, 200))
-    shortest = min(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in drawn) + 1
+    shortest = min(tokens(task.sample(stream).prompt) for _ in range(200))
     if shortest > limit:
         raise ConfigError(
             f"no question of task={config['task']['name']} fits engine.max_prompt_tokens={limit}:"
             f" the shortest of 200 has {shortest} tokens; raise it to {shortest} or more"
+        )
+    asked = task.held_out()[: config["evaluation"]["problems"]]
+    longest = max(tokens(problem.prompt) for problem in asked)
+    if longest > limit:
+        raise ConfigError(
+            f"held-out questions of task={config['task']['name']} have up to {longest} tokens,"
+            f" engine.max_prompt_tokens={limit}: training would never see what is evaluated;"
+            f" raise it to {longest} or more"
         )

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_ablate.files import LockHeldError, lock
@@ -22,28 +23,35 @@ def visible() -> list[str]:
     return sorted((node[1] for node in nodes if node), key=int)
 
 
+@dataclass(frozen=True)
+class Claim:
+    """A GPU held for one process."""
+
+    environment: dict[str, str]
+    """What to add to the environment of the process that uses it; {} on a CPU machine."""
+    descriptors: tuple[int, ...]
+    """What that process must inherit, so that the claim lives as long as it does."""
+
+
 @contextmanager
-def claim(poll: float = 1.0) -> Iterator[dict[str, str]]:
+def claim(poll: float = 1.0) -> Iterator[Claim]:
     """Hold the first free GPU, waiting while there is none.
 
     Args:
         poll: seconds between looks.
-
-    Yields:
-        What to add to the environment of the process that uses it; {} on a CPU machine.
     """
     names = visible()
     with ExitStack() as held:
         while names:
             for name in names:
                 try:
-                    held.enter_context(lock(_lock_file(name)))
+                    descriptor = held.enter_context(lock(_lock_file(name)))
                 except LockHeldError:
                     continue
-                yield {"CUDA_VISIBLE_DEVICES": name}
+                yield Claim({"CUDA_VISIBLE_DEVICES": name}, (descriptor,))
                 return
             time.sleep(poll)
-        yield {}
+        yield Claim({}, ())
 
 
 def _lock_file(name: str) -> Path:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,18 +75,38 @@ class LockHeldError(RuntimeError):
 
 
 @contextmanager
-def lock(path: Path) -> Iterator[None]:
+def lock(path: Path, patience: float = 0.0) -> Iterator[int]:
     """Hold a file lock; the kernel releases it when the holder dies, however it dies.
 
     Args:
         path: a file to lock, made if need be.
+        patience: seconds to go on trying; `is_locked` of somebody else holds it for an instant.
+
+    Yields:
+        The file descriptor: a child that inherits it holds the lock as well.
 
     Raises:
         LockHeldError: another process holds it.
     """
     with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LockHeldError(str(path)) from None
-        yield
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise LockHeldError(str(path)) from None
+                time.sleep(0.05)
+        yield file.fileno()
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether some process holds a lock; True where that cannot be told."""
+    if not path.exists():
+        return False
+    try:
+        with lock(path):
+            return False
+    except (LockHeldError, OSError):
+        return True

@@ -61,7 +61,10 @@ def problem_with(value: Any, annotation: Any) -> str | None:
         return f"must lie in {interval}, got {value!r}"
     if get_origin(annotation) is Literal:
         choices = get_args(annotation)
-        return None if value in choices else f"must be one of {list(choices)}, got {value!r}"
+        same = any(value == choice and type(value) is type(choice) for choice in choices)
+        return None if same else f"must be one of {list(choices)}, got {value!r}"
+    if annotation is str and value == "":
+        return "must not be empty"
     fits = isinstance(value, (int, float) if annotation is float else annotation)
     if fits and (annotation is bool or not isinstance(value, bool)):
         return None

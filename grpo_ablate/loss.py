@@ -18,7 +18,7 @@ class TokenStats:
     logprobs_BL: Tensor
     """Natural log; carries the gradient."""
     entropy_BL: Tensor
-    """Nats, of the distribution the token was drawn from; no gradient."""
+    """Nats, of the policy at the token's place; no gradient."""
 
 
 def token_stats(model: PreTrainedModel, batch: Batch, temperature: float) -> TokenStats:

@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-NOT_HASHED = ("arm", "output_dir")
+NOT_HASHED = ("arm", "output_dir", "study")
 """Keys that say where a run lies and what it is called, not what it does."""
 
 _PACKAGE = Path(__file__).parent
@@ -24,8 +24,17 @@ _VERSIONED = ("torch", "transformers", "hydra-core", "omegaconf", "numpy")
 def config_hash(config: Mapping[str, Any]) -> str:
     """Return a short hash of all that determines a run's numbers, its seed included."""
     relevant = {key: value for key, value in config.items() if key not in NOT_HASHED}
-    text = json.dumps(relevant, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_canonical(relevant), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _canonical(value: Any) -> Any:
+    """Write every number as a float: `temperature: 1` and `1.0` are one configuration."""
+    if isinstance(value, Mapping):
+        return {key: _canonical(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    return float(value) if type(value) is int else value
 
 
 def load_config(folder: Path) -> dict[str, Any]:
@@ -56,16 +65,22 @@ def describe(config: Mapping[str, Any], arm: str, delta: Mapping[str, Any]) -> d
 @cache
 def _code_state() -> dict[str, Any]:
     """Return git commit, whether the tree is dirty, and a hash of the package's source text."""
+    tracked = _git("ls-files", "--error-unmatch", __file__)  # not so for an installed package
+    commit = _git("rev-parse", "HEAD") if tracked else None
+    dirty = bool(_git("status", "--porcelain", "--", str(_PACKAGE))) if commit else None
+    return {"commit": commit, "dirty": dirty, "source": source_hash()}
+
+
+def source_hash() -> str:
+    """Return a hash of the package's source text as it lies on disk now."""
     digest = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*.py")):
         digest.update(path.relative_to(_PACKAGE).as_posix().encode() + path.read_bytes())
-    commit = _git("rev-parse", "HEAD")
-    dirty = bool(_git("status", "--porcelain", "--", str(_PACKAGE))) if commit else None
-    return {"commit": commit, "dirty": dirty, "source": digest.hexdigest()[:16]}
+    return digest.hexdigest()[:16]
 
 
 def _git(*args: str) -> str | None:
-    """Return git's answer about the package's checkout; None for an installed package."""
+    """Return git's answer about the package's folder; None where it has none."""
     try:
         done = subprocess.run(
             ["git", *args], cwd=_PACKAGE, capture_output=True, text=True, timeout=10, check=True

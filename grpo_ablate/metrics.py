@@ -64,7 +64,13 @@ METRICS: dict[str, Pool] = {
 
 
 def step_metrics(
-    rollout: Rollout, advantages: Advantages, update: Update, moved: Sequence[str], seconds: float
+    rollout: Rollout,
+    advantages: Advantages,
+    update: Update,
+    *,
+    moved: Sequence[str],
+    filters: bool,
+    seconds: float,
 ) -> dict[str, Weighted]:
     """Measure one step.
 
@@ -76,6 +82,8 @@ def step_metrics(
         advantages: of rollout.groups.
         update: the optimizer steps taken on it.
         moved: the levers this arm moves; their activity is `technique/activity`.
+        filters: whether the sampling technique may drop anything; without it its activity has no
+            measure, as for an arm that moves the temperature.
         seconds: wall-clock time of the step.
 
     Returns:
@@ -87,12 +95,13 @@ def step_metrics(
         | _policy(update)
         | _sampling(rollout)
         | _advantage(rollout.groups, advantages)
-        | _activity(rollout, update)
+        | _activity(rollout, update, filters)
         | {"perf/seconds": (seconds, 1.0)}
     )
-    acted = [found[f"technique/activity_{lever}"][0] for lever in moved]
+    acted = [found[f"technique/activity_{lever}"] for lever in moved]
+    seen = [value for value, weight in acted if weight > 0]
     # a stack acts as far as its idlest part does
-    found["technique/activity"] = (min(acted), 1.0) if acted else (math.nan, 0.0)
+    found["technique/activity"] = (min(seen), 1.0) if seen else (math.nan, 0.0)
     assert found.keys() == METRICS.keys(), found.keys() ^ METRICS.keys()
     return found
 
@@ -206,8 +215,8 @@ def _advantage(groups: Groups, advantages: Advantages) -> dict[str, Weighted]:
     }
 
 
-def _activity(rollout: Rollout, update: Update) -> dict[str, Weighted]:
-    """Return how much each lever acted; exactly 0 means that it could not have changed a thing."""
+def _activity(rollout: Rollout, update: Update, filters: bool) -> dict[str, Weighted]:
+    """Return how much each lever acted; 0 where it had nothing to act on."""
     groups = rollout.groups
     live_std_P = groups.rewards_PG.std(1, correction=0)
     live_std_P = live_std_P[live_std_P > 0]
@@ -215,7 +224,7 @@ def _activity(rollout: Rollout, update: Update) -> dict[str, Weighted]:
     return {
         "technique/activity_clip": _mean(update.trace.clipped_low_N | update.trace.clipped_high_N),
         "technique/activity_advantage": _variation(live_std_P),
-        "technique/activity_sampling": _mean(~groups.keep_PG),
+        "technique/activity_sampling": _mean(~groups.keep_PG) if filters else (math.nan, 0.0),
         "technique/activity_length_penalty": _mean(penalised),
         "technique/activity_lr_batch": (update.applied / update.planned, 1.0),
         "technique/activity_reduction": _variation(groups.lengths_PG[groups.keep_PG]),

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+)
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from grpo_ablate import assets
@@ -46,10 +51,13 @@ def causal_lm(*, path: str, base_lr: Positive, dtype: Literal["float32", "float6
     Args:
         path: `embedded:tiny` or a folder.
         base_lr: learning rate that `lr_batch.lr_scale` multiplies.
-        dtype: of the weights; float64 makes runs agree across processors to ten digits.
+        dtype: of the weights.
 
     Returns:
         Model on the first GPU where there is one, else on the CPU.
+
+    Raises:
+        ValueError: the model names no end-of-sequence token.
     """
     folder = assets.folder(path)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -58,6 +66,11 @@ def causal_lm(*, path: str, base_lr: Positive, dtype: Literal["float32", "float6
     )
     model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
     eos = model.generation_config.eos_token_id
+    eos = tokenizer.eos_token_id if eos is None else eos
+    if eos is None:
+        raise ValueError(f"model.path={path} names no end-of-sequence token in its configuration")
     eos_ids = tuple(eos) if isinstance(eos, list) else (eos,)
+    # a shipped repetition penalty and the like would bend the sampler away from the learner
+    model.generation_config = GenerationConfig()
     pad = tokenizer.pad_token_id
     return Policy(model, tokenizer, base_lr, eos_ids, eos_ids[0] if pad is None else pad)

@@ -26,14 +26,22 @@ _LIVE = {
 class Records:
     """A run's folder. The CSVs are the truth; status.json says where the run stands."""
 
-    def __init__(self, folder: Path, config_hash: str, steps: int) -> None:
-        """Take over the folder: status becomes `running`."""
+    def __init__(self, folder: Path, config_hash: str, source_hash: str, steps: int) -> None:
+        """Take over the folder: status becomes `running`.
+
+        Args:
+            folder: of the run.
+            config_hash: of its configuration.
+            source_hash: of the code that runs it, which a report holds against the manifest's.
+            steps: of the whole run.
+        """
         self.folder = folder
         self._began = time.time()
         self._written = 0.0
         self._status: dict[str, Any] = {
             "state": "running",
             "hash": config_hash,
+            "source": source_hash,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "step": 0,
@@ -51,7 +59,8 @@ class Records:
     def progress(self, step: int, row: Mapping[str, Weighted]) -> None:
         """Note the step reached; to disk at most once a second."""
         self._status["step"] = step
-        self._status["latest"] |= {short: row[name][0] for short, name in _LIVE.items()}
+        live = {short: row[name] for short, name in _LIVE.items()}
+        self._status["latest"] |= {k: value for k, (value, weight) in live.items() if weight > 0}
         if time.time() - self._written >= 1.0:
             self._write_status()
 

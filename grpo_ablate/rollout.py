@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -86,15 +86,15 @@ class Collector:
         raw_PG = torch.tensor(scores, dtype=torch.float64).view(shape)
         keep_PG = torch.ones(shape, dtype=torch.bool)
         groups = Groups(problems, prompt_ids, completions, texts, raw_PG, raw_PG, keep_PG)
-        rewards_PG = raw_PG + self.length_penalty(groups.lengths_PG)
-        return Groups(problems, prompt_ids, completions, texts, raw_PG, rewards_PG, keep_PG)
+        return replace(groups, rewards_PG=raw_PG + self.length_penalty(groups.lengths_PG))
 
     def _filter(self, groups: Groups, tally: Tally) -> tuple[Groups, Tally]:
         """Mark what the technique keeps, and count what it drops."""
         keep_PG = self.sampling.keep(groups.raw_rewards_PG, tally)
         dropped = int((~keep_PG.any(1)).sum())
-        marked = Groups(**{**vars(groups), "keep_PG": keep_PG})
-        return marked, Tally(tally.rounds + 1, tally.sampled + len(groups), tally.dropped + dropped)
+        return replace(groups, keep_PG=keep_PG), Tally(
+            tally.rounds + 1, tally.sampled + len(groups), tally.dropped + dropped
+        )
 
 
 def concatenate(parts: Sequence[Groups]) -> Groups:

@@ -34,10 +34,19 @@ RULES = (
     ),
     Rule(
         "refuse",
-        lambda c: c["advantage"]["name"] == "none" and c["sampling"]["group_size"] == 1,
+        lambda c: (
+            c["advantage"]["name"] in ("none", "constant") and c["sampling"]["group_size"] == 1
+        ),
         "sampling.group_size=1 makes every advantage 0, since a response is its own baseline;"
         " raise sampling.group_size to 8",
         "article: G3",
+    ),
+    Rule(
+        "refuse",
+        lambda c: c["sampling"]["name"] != "standard" and c["sampling"]["group_size"] == 1,
+        "sampling.group_size=1 makes every group dead for sampling={sampling[name]}; raise"
+        " sampling.group_size to 8",
+        "article: S1",
     ),
     Rule(
         "refuse",
@@ -95,6 +104,13 @@ RULES = (
         "clip.eps_high={clip[eps_high]} has the scale of a token's ratio; a sequence's ratio is a"
         " mean and hardly ever leaves it: see ratio/sequence_var in a baseline's metrics.csv",
         "article: C7",
+    ),
+    Rule(
+        "warn",
+        lambda c: c["clip"]["name"] == "gspo" and c["reduction"]["name"] != "sequence_mean",
+        "clip=gspo with reduction={reduction[name]} is not the paper's loss, which averages over"
+        " responses; give the whole study reduction=sequence_mean in a baseline of its own",
+        "GSPO eq. 5",
     ),
     Rule(
         "warn",

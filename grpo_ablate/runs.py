@@ -11,19 +11,26 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from grpo_ablate import arms, devices
+from grpo_ablate import arms, devices, worker
 from grpo_ablate.compose import Job
-from grpo_ablate.files import LockHeldError, lock, read_json, write_atomic, write_json
+from grpo_ablate.files import (
+    LockHeldError,
+    is_locked,
+    lock,
+    read_json,
+    write_atomic,
+    write_json,
+)
 from grpo_ablate.manifest import config_hash, describe, load_config
 from grpo_ablate.variants import ConfigError
 
 
 def check_folder(job: Job) -> None:
-    """See that a job's folder is free, or already its own.
+    """See that a job's folder is free, or already its own, among runs under the same conditions.
 
     Raises:
         ConfigError: not writable, taken by another configuration or by somebody else's files, or
-            a process is at work there.
+            a process is at work there; or the folder's other runs cannot be compared with it.
     """
     ancestor = next(path for path in (job.folder, *job.folder.parents) if path.exists())
     if not ancestor.is_dir() or not os.access(ancestor, os.W_OK):
@@ -31,21 +38,44 @@ def check_folder(job: Job) -> None:
             f"{job.folder} cannot be made: {ancestor} is no folder one can write to; choose"
             " another output_dir"
         )
-    if not job.folder.is_dir() or not any(job.folder.iterdir()):
+    found = {path.name for path in job.folder.glob("*")}
+    if "config.yaml" not in found:
+        if found - {"manifest.json", "delta.yaml", ".lock"} - _leftovers(found):
+            raise ConfigError(
+                f"{job.folder} holds files that are no run; move them, or choose another output_dir"
+            )
+        _check_conditions(job)
         return
-    if not (job.folder / "config.yaml").is_file():
-        raise ConfigError(
-            f"{job.folder} holds files that are no run; move them, or choose another output_dir"
-        )
     _check_same(job, load_config(job.folder))
-    try:
-        with lock(job.folder / ".lock"):
-            pass
-    except LockHeldError:
-        pid = read_json(job.folder / "status.json").get("pid")
-        raise ConfigError(
-            f"{job.folder} is being run by another process (pid {pid}); wait for it, or stop it"
-        ) from None
+    _check_conditions(job)
+    if is_locked(job.folder / ".lock"):
+        raise _being_run(job.folder)
+
+
+def _leftovers(names: set[str]) -> set[str]:
+    """Return temporary files of a writer that was killed."""
+    return {name for name in names if name.startswith(".") and name.endswith(".tmp")}
+
+
+def _being_run(folder: Path) -> ConfigError:
+    pid = read_json(folder / "status.json").get("pid")
+    return ConfigError(
+        f"{folder} is being run by another process (pid {pid}); wait for it, or stop it"
+    )
+
+
+def _check_conditions(job: Job) -> None:
+    """Refuse a run whose baseline is not the baseline of the runs beside it."""
+    for path in job.folder.parent.parent.glob(f"*/{job.folder.name}/manifest.json"):
+        other = read_json(path)
+        theirs, ours = other.get("baseline_hash"), job.baseline_hash
+        if other.get("baseline") == job.baseline and theirs != ours:
+            typed = " ".join(other.get("conditions", [])) or "none"
+            raise ConfigError(
+                f"{path.parent} was run under other conditions (typed then: {typed}; now:"
+                f" {' '.join(job.conditions) or 'none'}), so {job.arm} could not be compared with"
+                " it; choose another output_dir"
+            )
 
 
 def _check_same(job: Job, found: dict[str, Any]) -> None:
@@ -67,11 +97,19 @@ def freeze(job: Job) -> None:
     if is_complete(job.folder, config_hash(job.config)):
         return
     job.folder.mkdir(parents=True, exist_ok=True)
-    manifest = describe(job.config, job.arm, job.delta) | {"baseline": job.baseline}
-    write_json(job.folder / "manifest.json", manifest)
-    write_atomic(job.folder / "delta.yaml", OmegaConf.to_yaml(OmegaConf.create(job.delta)))
-    write_atomic(job.folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(job.config)))
-    (job.folder / "status.json").unlink(missing_ok=True)
+    manifest = describe(job.config, job.arm, job.delta) | {
+        "baseline": job.baseline,
+        "baseline_hash": job.baseline_hash,
+        "conditions": list(job.conditions),
+    }
+    try:
+        with lock(job.folder / ".lock"):
+            write_json(job.folder / "manifest.json", manifest)
+            for name, value in (("delta.yaml", job.delta), ("config.yaml", job.config)):
+                write_atomic(job.folder / name, OmegaConf.to_yaml(OmegaConf.create(value)))
+            (job.folder / "status.json").unlink(missing_ok=True)
+    except LockHeldError:
+        raise _being_run(job.folder) from None
 
 
 def is_complete(folder: Path, wanted_hash: str) -> bool:
@@ -92,10 +130,13 @@ def run(folder: Path) -> str:
     if is_complete(folder, config_hash(load_config(folder))):
         return "complete"
     command = [sys.executable, "-m", "grpo_ablate.worker", str(folder)]
-    with devices.claim() as environment, (folder / "worker.log").open("w") as log:
-        # matplotlib and tokenizers are chatty; a worker's words belong in its own log
+    with devices.claim() as claim, (folder / "worker.log").open("a") as log:
         child = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **claim.environment},
+            pass_fds=claim.descriptors,
         )
         try:
             code = child.wait()
@@ -111,7 +152,7 @@ def run(folder: Path) -> str:
 def _bury(folder: Path, code: int, pid: int) -> None:
     """Write down the end of a worker that could not do so itself."""
     status = read_json(folder / "status.json")
-    if code == 0 or (status.get("state") != "running" and status):
+    if code in (0, worker.BUSY) or (status.get("state") != "running" and status):
         return
     if status.get("pid", pid) != pid:
         return  # the folder belongs to another process, which writes its own status

@@ -101,5 +101,12 @@ def _step(
     )
     stages.engine.push(policy.model)
     seconds = time.perf_counter() - started
-    moved = config["arm"]["moves"] or []
-    return step_metrics(rollout, advantages, update, moved, seconds), advantages.state
+    row = step_metrics(
+        rollout,
+        advantages,
+        update,
+        moved=config["arm"]["moves"] or [],
+        filters=stages.collector.sampling.filters,
+        seconds=seconds,
+    )
+    return row, advantages.state

@@ -156,6 +156,8 @@ class Sampling:
     max_rounds: int
     """Generation rounds a step may use to fill its batch; 1 means: never sample again."""
     keep: Callable[[Tensor, Tally], Tensor]
+    filters: bool = True
+    """False where keep keeps everything."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,8 @@ class Trace:
     sequence_log_ratio_S: Tensor
     """Its mean over each response."""
     entropy_N: Tensor
-    """Entropy of the distribution the token was drawn from, nats, at the sampling temperature."""
+    """Entropy of the policy at the token's place, under those same weights, nats, at the
+    sampling temperature."""
     clipped_low_N: Tensor
     """bool; see PolicyTerm."""
     clipped_high_N: Tensor

@@ -81,7 +81,7 @@ def bind(group: str, node: Mapping[str, Any], *inputs: Any) -> Callable[..., Any
 
 
 def names(group: str) -> list[str]:
-    """Return a group's legal values: the public definitions with keyword-only knobs or none."""
+    """Return a group's legal values: public functions and constructors, or module names."""
     module = _MODULES[group]
     if "{name}" in module:
         folder = _PACKAGE / module.split("/")[0]
@@ -100,17 +100,10 @@ def signature(group: str, name: str) -> dict[str, Any]:
         ConfigError: no such variant.
     """
     if name not in names(group):
-        raise ConfigError(
-            f"{group}={name} is unknown{hint(name, names(group))}; choose from"
-            f" {', '.join(names(group))}"
-        )
+        raise ConfigError(f"{group}={name} is unknown{hint(name, names(group))}")
     function = _definitions(_module(group, name))[name]
     if isinstance(function, ast.ClassDef):
-        function = next(
-            node
-            for node in function.body
-            if isinstance(node, ast.FunctionDef) and node.name == "__init__"
-        )
+        (function,) = _constructor(function)
     return {arg.arg: _annotation(arg) for arg in function.args.kwonlyargs}
 
 
@@ -120,15 +113,19 @@ def _module(group: str, name: str) -> str:
 
 @cache
 def _definitions(module: str) -> dict[str, ast.FunctionDef | ast.ClassDef]:
-    """Return the module's public functions, and classes under their snake-case name."""
+    """Return the module's public functions, and classes with a constructor in snake case."""
     tree = ast.parse((_PACKAGE / f"{module}.py").read_text(encoding="utf-8"))
     found: dict[str, ast.FunctionDef | ast.ClassDef] = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             found[node.name] = node
-        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+        elif isinstance(node, ast.ClassDef) and node.name[0] != "_" and _constructor(node):
             found[_snake(node.name)] = node
     return found
+
+
+def _constructor(node: ast.ClassDef) -> list[ast.FunctionDef]:
+    return [f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"]
 
 
 def _snake(name: str) -> str:
@@ -146,4 +143,4 @@ def hint(word: str, known: Iterable[str]) -> str:
     """Return a parenthesis that names the nearest known word, or all of them."""
     known = sorted(known)
     near = difflib.get_close_matches(word, known, n=1)
-    return f" (did you mean {near[0]}?)" if near else f" (it has: {', '.join(known) or 'none'})"
+    return f" (did you mean {near[0]}?)" if near else f"; there is {', '.join(known) or 'none'}"

@@ -6,26 +6,29 @@ tracker cannot leak from run to run, and a run that dies takes no other with it.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 from grpo_ablate.files import LockHeldError, lock
-from grpo_ablate.manifest import config_hash, load_config
+from grpo_ablate.manifest import config_hash, load_config, source_hash
+
+BUSY = 3
 
 
 def main(folder: Path) -> int:
     """Train the run frozen in folder/config.yaml.
 
     Returns:
-        0 complete, 1 failed (status.json says why), 3 somebody else is at work there.
+        0 complete, 1 failed (status.json says why), BUSY where somebody else is at work.
     """
     config = load_config(folder)
     try:
-        with lock(folder / ".lock"):
+        with lock(folder / ".lock", patience=2.0):
             return _run(folder, config)
     except LockHeldError:
         print(f"{folder}: another process is running this arm and seed", file=sys.stderr)
-        return 3
+        return BUSY
 
 
 def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
@@ -38,8 +41,9 @@ def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
 
     logging.disable_progress_bar()
     torch.set_num_threads(config["threads"])
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # determinism on a GPU needs it
     torch.use_deterministic_algorithms(True, warn_only=True)
-    records = Records(folder, config_hash(config), config["steps"])
+    records = Records(folder, config_hash(config), source_hash(), config["steps"])
     try:
         train(config, records)
     except BaseException as error:

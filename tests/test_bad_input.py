@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
+from grpo_ablate import assets
 from grpo_ablate.__main__ import main
 from grpo_ablate.files import lock
 from tests.conftest import SMALL, composed, plan
@@ -46,7 +48,26 @@ CASES = [
     (["-m", "clip.eps=0.2,0.3", "+experiment=baseline"], "but moves [clip]"),
     (["hydra/sweeper=nope"], "hydra/sweeper"),
     (["--config-dir", "nowhere"], "--config-dir nowhere is no folder"),
-    (["clip.eps=0.3=0.4"], ""),
+    (["clip.eps=0.3=0.4"], "clip.eps"),
+    (["clip=null"], "Config group override must be a string"),
+    (["~arm"], "arm must be"),
+    (["arm=foo"], "arm must be"),
+    (["arm.moves=clip"], "arm must be {moves: [LEVER, ...]}"),
+    (["+arm.foo=1"], "arm must be"),
+    (["output_dir="], "output_dir must"),
+    (['output_dir=""'], "output_dir must not be empty"),
+    (["study=''"], "study must not be empty"),
+    (["advantage=constant", "sampling.group_size=1"], "raise sampling.group_size to 8"),
+    (["advantage=length_buckets", "sampling=dynamic", "sampling.group_size=1"], "every group dead"),
+    (["advantage=group_std", "advantage.ddof=true"], "advantage.ddof must be one of [0, 1]"),
+    (["advantage=group_std", "advantage.ddof=1.0"], "advantage.ddof must be one of [0, 1]"),
+    (["model.name=policy"], "model=policy is unknown; there is causal_lm"),
+    (["evaluation.name=sample"], "evaluation=sample is unknown"),
+    (["engine.max_prompt_tokens=10"], "held-out questions of task=arithmetic have up to 13"),
+    (["experiment=clip_higher"], "write +experiment=NAME"),
+    (["sampling.temperature=1." + "0" * 300], "write it as an experiment file"),
+    (["--resolve"], "--resolve has no place here"),
+    (["--config-path", "x"], "--config-path has no place here"),
 ]
 
 
@@ -88,6 +109,45 @@ def test_folder_with_another_configuration(occupied, capsys):
     err = capsys.readouterr().err
     assert "holds a run with another configuration (steps: 1 there, 2 here)" in err
     assert {path: path.read_bytes() for path in occupied.iterdir()} == before
+
+
+def test_other_conditions_beside_it(occupied, capsys):
+    """An arm whose baseline is not the one that was run cannot be compared with it."""
+    argv = ["+experiment=gspo", "steps=2", "output_dir=out", *SMALL]
+    assert main(argv) == 2
+    err = capsys.readouterr().err
+    assert "was run under other conditions" in err
+    assert "now: baseline=small steps=2" in err
+    assert not (occupied.parent.parent / "small+gspo").exists()
+
+
+def test_a_freeze_that_was_killed_leaves_the_folder_usable(occupied):
+    """A kill between manifest and config leaves files that are ours; they lock nobody out."""
+    from grpo_ablate import runs
+
+    (occupied / "config.yaml").unlink()
+    (occupied / ".config.yaml.99.tmp").write_text("half")
+    (job,) = plan("steps=1", "output_dir=out", *SMALL)
+    runs.check_folder(job)
+    runs.freeze(job)
+    assert (occupied / "config.yaml").is_file()
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_model_folder_with_a_broken_file(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(assets.folder("embedded:tiny"), tmp_path / "model")
+    (tmp_path / "model" / name).write_text("{")
+    assert main(["model=hf", "model.path=model"]) == 2
+    assert f"{name} cannot be read" in capsys.readouterr().err
+
+
+def test_model_folder_without_weights(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(assets.folder("embedded:tiny"), tmp_path / "model")
+    (tmp_path / "model/model.safetensors").unlink()
+    assert main(["model=hf", "model.path=model"]) == 2
+    assert "has no *.safetensors" in capsys.readouterr().err
 
 
 def test_folder_that_is_being_run(occupied, capsys):

@@ -41,6 +41,26 @@ def test_a_frozen_configuration_reads_back_the_same(tmp_path):
     assert set(manifest["code"]) == {"commit", "dirty", "source"}
 
 
+def test_a_number_written_two_ways_is_one_configuration():
+    (one,), (two,) = plan("evaluation.temperature=1"), plan("evaluation.temperature=1.0")
+    assert config_hash(one.config) == config_hash(two.config)
+
+
+def test_arms_share_a_baseline_only_under_the_same_conditions():
+    (arm,), (base,), (other,) = (
+        plan("+experiment=gspo"),
+        plan(),
+        plan("+experiment=gspo", "evaluation.seed=5"),
+    )
+    assert arm.baseline_hash == config_hash(base.config)
+    assert other.baseline_hash != arm.baseline_hash
+    assert other.conditions == ("evaluation.seed=5",)
+
+
+def test_suites_sweep_without_being_told_to():
+    assert len(plan("+suite=eps_sweep")) == 12
+
+
 def test_freezing_leaves_a_complete_run_alone(tmp_path):
     (job,) = plan(f"output_dir={tmp_path}", *SMALL)
     runs.freeze(job)
@@ -58,6 +78,10 @@ def test_snapshot_is_named_by_content_and_holds_the_users_files(tmp_path):
     assert plain != extra
     assert (extra / "experiment/x.yaml").read_text() == "a: 1\n"
     assert compose.snapshot(tmp_path / "out", None) == plain
+    (tmp_path / "notes.txt").write_text("no config")
+    inside = compose.snapshot(tmp_path / "out", str(tmp_path))
+    assert not (inside / "notes.txt").exists(), "configs only"
+    assert not (inside / "out").exists(), "never a copy of itself"
     assert (plain / "config.yaml").read_bytes() == (
         compose.config_dir() / "config.yaml"
     ).read_bytes()

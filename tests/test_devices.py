@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from grpo_ablate import devices
+from grpo_ablate.files import is_locked
 
 
 @pytest.fixture(autouse=True)
@@ -19,15 +20,15 @@ def own_locks(tmp_path, monkeypatch):
 
 def test_cpu_machine_needs_no_claim(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with devices.claim() as environment:
-        assert environment == {}
+    with devices.claim() as claim:
+        assert claim.environment == {}
 
 
 def test_each_holder_gets_its_own(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,GPU-abc")
     with devices.claim() as first, devices.claim() as second:
-        assert first == {"CUDA_VISIBLE_DEVICES": "0"}
-        assert second == {"CUDA_VISIBLE_DEVICES": "GPU-abc"}
+        assert first.environment == {"CUDA_VISIBLE_DEVICES": "0"}
+        assert second.environment == {"CUDA_VISIBLE_DEVICES": "GPU-abc"}
 
 
 def test_waits_until_one_is_free(monkeypatch):
@@ -35,8 +36,8 @@ def test_waits_until_one_is_free(monkeypatch):
     got = []
 
     def wait():
-        with devices.claim(poll=0.01) as environment:
-            got.append(environment)
+        with devices.claim(poll=0.01) as claim:
+            got.append(claim.environment)
 
     with devices.claim():
         waiter = threading.Thread(target=wait)
@@ -64,5 +65,22 @@ def test_a_killed_holder_frees_its_device(monkeypatch, tmp_path):
         assert child.stdout.readline() == b"held\n"
         child.kill()
         child.wait()
-    with devices.claim() as environment:
-        assert environment == {"CUDA_VISIBLE_DEVICES": "0"}
+    with devices.claim() as claim:
+        assert claim.environment == {"CUDA_VISIBLE_DEVICES": "0"}
+
+
+def test_a_claim_lives_as_long_as_the_process_that_uses_it(monkeypatch, tmp_path):
+    """The sweep's own process may die first: its worker still has the GPU."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with devices.claim() as claim:
+        child = subprocess.Popen(
+            [sys.executable, "-c", "input()"],
+            stdin=subprocess.PIPE,
+            pass_fds=claim.descriptors,
+        )
+    lock_file = next(tmp_path.glob("*.lock"))
+    try:
+        assert is_locked(lock_file), "released here, held there"
+    finally:
+        child.communicate(b"\n")
+    assert not is_locked(lock_file)

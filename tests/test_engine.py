@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grpo_ablate import assets
 from grpo_ablate.engines.transformers import Transformers, _Picker, _uniforms
 from grpo_ablate.loss import pack, token_stats
+from grpo_ablate.models import causal_lm
 from grpo_ablate.types import Advantages, Groups, Problem
 
 PROMPTS = ["3+4:", "7+8-3:", "9-2+5+1:", "1+1+1+1+1:"]
@@ -115,6 +120,19 @@ def test_samples_follow_the_distribution(temperature):
     wanted = (logits[0] / temperature).softmax(-1)
     assert ((share - wanted).abs() <= 5 * (wanted * (1 - wanted) / 20000).sqrt() + 1e-9).all()
     torch.testing.assert_close(picker.logprobs[0], wanted[chosen].log())
+
+
+def test_k11_a_models_own_generation_defaults_do_not_bend_the_sampler(tmp_path):
+    """K10, K11: a repetition penalty that ships with a model would, unknown to the learner."""
+    shutil.copytree(assets.folder("embedded:tiny"), tmp_path / "model")
+    path = tmp_path / "model/generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"repetition_penalty": 1.5}))
+    policy = causal_lm(path=str(tmp_path / "model"), base_lr=1e-4, dtype="float64")
+    engine = Transformers(policy, max_prompt_tokens=32, max_new_tokens=24, max_rows=256)
+    with torch.no_grad():
+        batch, stats = logprobs_of_learner(engine, generate(engine), 4, 1.0)
+    ratio = (stats.logprobs_BL - batch.old_logprobs_BL)[batch.response_BL].exp()
+    torch.testing.assert_close(ratio, torch.ones_like(ratio), rtol=0, atol=2e-6)
 
 
 def test_zero_probability_tokens_are_never_drawn():

@@ -1,9 +1,9 @@
 """A 20-step run whose every number is pinned: refactors must not change one.
 
-The run is in float64 throughout, so that another processor's rounding stays far below the
-tolerance; on one machine two runs are equal to the last bit (tests/test_command_line.py). After a
-deliberate change of the numerics: `python -m tests.test_golden` writes the file anew, and the
-change goes into CHANGELOG.md.
+On one machine two runs are equal to the last bit (tests/test_command_line.py). Here a tolerance
+of 1e-5 is left for other processors: the run is in float64, but transformers casts the logits it
+samples from to float32. After a deliberate change of the numerics `python -m tests.test_golden`
+writes the file anew, and the change goes into CHANGELOG.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _run_golden(folder: Path) -> pd.DataFrame:
     small = [o.replace("=small", "=small_standard") for o in SMALL]
     config = composed("model.dtype=float64", "steps=20", "eval_every=10", "log_every=1", *small)
     write_json(folder / "manifest.json", {"arm": "golden", "seed": 1, "baseline": "golden"})
-    train(config, Records(folder, "golden", 20))
+    train(config, Records(folder, "golden", "source", 20))
     run = read_run(folder)
     return run.metrics.drop(columns="perf/seconds").join(run.evals)
 
@@ -48,7 +48,7 @@ def _run_golden(folder: Path) -> pd.DataFrame:
 @pytest.mark.slow
 def test_golden_run(tmp_path):
     found, wanted = run_golden(tmp_path), pd.read_csv(GOLDEN, index_col="step")
-    pd.testing.assert_frame_equal(found, wanted, rtol=1e-8, atol=1e-12, check_dtype=False)
+    pd.testing.assert_frame_equal(found, wanted, rtol=1e-5, atol=1e-9, check_dtype=False)
 
 
 def test_golden_run_is_worth_pinning():

@@ -13,7 +13,17 @@ from grpo_ablate.rollout import Rollout
 from grpo_ablate.types import Advantages, Completions, Groups, Problem, Tally, Trace, Update
 
 
-def step(raw, *, keep=None, log_ratio=(0.0,), moved=("clip",), norms=(1.0,), lengths=None, **trace):
+def step(
+    raw,
+    *,
+    keep=None,
+    log_ratio=(0.0,),
+    moved=("clip",),
+    norms=(1.0,),
+    lengths=None,
+    filters=True,
+    **trace,
+):
     """Metrics of a made-up step of P prompts × G responses."""
     raw_PG = torch.tensor(raw, dtype=torch.float64)
     keep_PG = torch.ones_like(raw_PG).bool() if keep is None else torch.tensor(keep)
@@ -34,7 +44,9 @@ def step(raw, *, keep=None, log_ratio=(0.0,), moved=("clip",), norms=(1.0,), len
     } | trace
     update = Update([0.5] * len(norms), list(norms), Trace(**seen), lr=1e-4, planned=4)
     rollout = Rollout(groups, Tally(1, len(raw), dropped))
-    return metrics.step_metrics(rollout, Advantages(raw_PG), update, list(moved), 2.0)
+    return metrics.step_metrics(
+        rollout, Advantages(raw_PG), update, moved=list(moved), filters=filters, seconds=2.0
+    )
 
 
 def value(row, name):
@@ -98,6 +110,12 @@ def test_a_stack_acts_as_far_as_its_idlest_part():
     )
 
 
+def test_sampling_without_a_filter_has_no_activity_to_measure():
+    """A temperature arm is not inert because nothing was dropped."""
+    row = step([[1, 0]], moved=["sampling"], filters=False)
+    assert row["technique/activity_sampling"][1] == row["technique/activity"][1] == 0
+
+
 def test_advantage_activity_is_zero_where_all_stds_are_equal():
     """Std against no std is then a mere change of scale."""
     assert value(step([[1, 0], [0, 1]]), "technique/activity_advantage") == 0.0
@@ -127,11 +145,18 @@ def test_k4_an_empty_step_has_empty_metrics_not_nan():
     pooled = metrics.pool([row])
     assert pooled["optim/updates"] == 0
     assert pooled["sampling/effective_groups"] == 0
-    for name in ("policy/entropy", "ratio/p99", "optim/grad_norm", "technique/activity_clip"):
+    for name in (
+        "policy/entropy",
+        "ratio/p99",
+        "optim/grad_norm",
+        "technique/activity_clip",
+        "technique/activity",
+    ):
         assert row[name][1] == 0, name
         assert math.isnan(pooled[name]), name
     full = metrics.pool([row, step([[1, 0]])])
     assert full["policy/entropy"] == 1.0, "an empty step does not dilute the window"
+    assert full["technique/activity"] == 0.0, "nor blank it"
 
 
 def test_pooling_weighs_tokens_not_steps():

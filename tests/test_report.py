@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from grpo_ablate.__main__ import main
 from grpo_ablate.analysis import figures, load, table
-from grpo_ablate.files import Table, write_json
+from grpo_ablate.files import Table, lock, read_json, write_json
 from grpo_ablate.progress import line
 
 METRICS = ["step", "reward/mean", "policy/entropy", "completion/length_mean"]
@@ -16,7 +18,9 @@ def make_run(root, arm, seed, *, state="complete", baseline="baseline", rows=3):
     """Write a run folder as a worker would, with accuracy 0.1 * seed + 0.01 * row."""
     folder = root / arm / f"seed={seed}"
     folder.mkdir(parents=True)
-    write_json(folder / "manifest.json", {"arm": arm, "seed": seed, "baseline": baseline})
+    conditions = [] if baseline == "baseline" else [f"baseline={baseline}"]
+    manifest = {"arm": arm, "seed": seed, "baseline": baseline, "conditions": conditions}
+    write_json(folder / "manifest.json", manifest)
     if state != "waiting":
         status = {
             "state": state,
@@ -84,6 +88,28 @@ def test_missing_standard_baseline(tmp_path):
     make_run(tmp_path, "standard+no_std", 3, baseline="standard")
     study = load.read_study(tmp_path)
     assert "python -m grpo_ablate baseline=standard -m seed=3" in table.advice(study, study)[0]
+
+
+def test_the_suggested_command_repeats_the_conditions(tmp_path):
+    folder = make_run(tmp_path, "gspo", 1)
+    manifest = read_json(folder / "manifest.json") | {"conditions": ["steps=9", "study=my study"]}
+    write_json(folder / "manifest.json", manifest)
+    study = load.read_study(tmp_path)
+    assert (
+        "python -m grpo_ablate steps=9 'study=my study' -m seed=1" in table.advice(study, study)[0]
+    )
+
+
+def test_a_run_killed_with_its_parent_has_failed(tmp_path):
+    """status.json says running, but nobody holds the folder's lock."""
+    folder = make_run(tmp_path, "a", 1, state="running")
+    here = read_json(folder / "status.json") | {"host": socket.gethostname()}
+    write_json(folder / "status.json", here)
+    assert load.read_run(folder).state == "failed"
+    with lock(folder / ".lock"):
+        assert load.read_run(folder).state == "running"
+    write_json(folder / "status.json", here | {"host": "elsewhere"})
+    assert load.read_run(folder).state == "running", "another machine's lock cannot be seen"
 
 
 def test_figures_are_drawn_per_run_and_per_baseline(tmp_path):

@@ -25,9 +25,13 @@ _PANELS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("metrics", ("reward/mean",), "training reward"),
     ("metrics", ("policy/entropy",), "entropy (nats per token)"),
     ("metrics", ("completion/length_mean",), "response length (tokens)"),
-    ("metrics", ("ratio/p01", "ratio/p99"), "importance ratio, 1st and 99th percentile"),
-    ("metrics", ("ratio/clip_frac_low", "ratio/clip_frac_high"), "clipped tokens (share)"),
-    ("metrics", ("sampling/filter_ratio", "reward/frac_zero_std"), "filter ratio, dead groups"),
+    ("metrics", ("ratio/p01", "ratio/p99"), "importance ratio: p01 solid, p99 dashed"),
+    ("metrics", ("ratio/clip_frac_low", "ratio/clip_frac_high"), "clipped: low solid, high dashed"),
+    (
+        "metrics",
+        ("reward/frac_zero_std", "sampling/filter_ratio"),
+        "dead groups solid, dropped dashed",
+    ),
     ("metrics", ("optim/grad_norm",), "gradient norm, before clipping"),
 )
 _STYLES = ("-", "--")
@@ -77,23 +81,23 @@ def _draw_arms(arms: dict[str, list[Run]], baseline: str, path: Path) -> Path:
     colours = {arm: _COLOURS[0] if arm == baseline else next(others) for arm in arms}
     for axis, (source, names, title) in zip(axes, _PANELS, strict=True):
         for arm, members in arms.items():
-            frames = [run.evals if source == "eval" else run.metrics for run in members]
             for name, style in zip(names, _STYLES, strict=False):
-                _arm(axis, frames, name, arm, colours[arm], style)
+                _arm(axis, members, source, name, colours[arm], style)
         _finish(axis, title, legend=axis is axes[0])
     return _save(figure, path)
 
 
-def _arm(
-    axis: Axes, frames: list[pd.DataFrame], name: str, arm: str, colour: str, style: str
-) -> None:
-    for frame in frames:
+def _arm(axis: Axes, runs: list[Run], source: str, name: str, colour: str, style: str) -> None:
+    known = []
+    for run in runs:
+        frame = run.evals if source == "eval" else run.metrics
         _line(axis, frame, name, color=colour, linewidth=0.7, alpha=0.5, linestyle=style)
-    known = [frame[name] for frame in frames if name in frame]
+        if name in frame and run.state != "failed":
+            known.append(frame[name])
     if known:
         # inner: the mean of fewer seeds is another mean
         mean = pd.concat(known, axis=1, join="inner").mean(axis=1)
-        axis.plot(mean.index, mean, color=colour, linewidth=2, linestyle=style, label=arm)
+        axis.plot(mean.index, mean, color=colour, linewidth=2, linestyle=style, label=runs[0].arm)
 
 
 def _line(axis: Axes, frame: pd.DataFrame, name: str, **style: Any) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from grpo_ablate.files import read_json
+from grpo_ablate.files import is_locked, read_json
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class Run:
     seed: int
     baseline: str
     """The arm it is to be compared with."""
+    conditions: tuple[str, ...]
+    """What was typed beside arm and seed."""
     state: str
     """complete, running, failed, or waiting."""
     reason: str
@@ -33,12 +37,13 @@ class Run:
 
 def read_run(folder: Path) -> Run:
     """Read one run folder; missing or half-written files give empty frames."""
-    status, manifest = read_json(folder / "status.json"), read_json(folder / "manifest.json")
+    status, manifest = _status(folder), read_json(folder / "manifest.json")
     return Run(
         folder=folder,
         arm=manifest["arm"],
         seed=manifest["seed"],
         baseline=manifest["baseline"],
+        conditions=tuple(manifest.get("conditions", ())),
         state=status.get("state", "waiting"),
         reason=_first_line(status.get("reason", "")),
         seconds=float(status.get("seconds", 0.0)),
@@ -54,6 +59,15 @@ def read_study(output_dir: Path) -> list[Run]:
     return sorted(runs, key=lambda run: (run.arm != run.baseline, run.arm, run.seed))
 
 
+def _status(folder: Path) -> dict[str, Any]:
+    """Read status.json; a run that was killed together with its parent has failed."""
+    status = read_json(folder / "status.json")
+    here = status.get("host") == socket.gethostname()
+    if status.get("state") == "running" and here and not is_locked(folder / ".lock"):
+        status |= {"state": "failed", "reason": "its process died without a word"}
+    return status
+
+
 def _frame(path: Path) -> pd.DataFrame:
     """Read a CSV by step; a row cut short by a crash is left out."""
     if not path.is_file():
@@ -62,8 +76,6 @@ def _frame(path: Path) -> pd.DataFrame:
     whole = [text for text in lines if text.endswith("\n")]
     if len(whole) < 2:
         return pd.DataFrame()
-    from io import StringIO
-
     return pd.read_csv(StringIO("".join(whole)), index_col="step")
 
 

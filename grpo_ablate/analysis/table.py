@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -55,15 +56,15 @@ def advice(runs: Sequence[Run], study: Sequence[Run]) -> list[str]:
         if run.state != "complete"
     ]
     have = {(run.arm, run.seed) for run in study if run.state == "complete"}
-    missing: dict[str, list[int]] = {}
+    missing: dict[tuple[str, ...], set[int]] = {}
     for run in runs:
-        if (run.baseline, run.seed) not in have and run.seed not in missing.get(run.baseline, []):
-            missing.setdefault(run.baseline, []).append(run.seed)
-    for baseline, seeds in missing.items():
-        choice = "" if baseline == "baseline" else f" baseline={baseline}"
+        if (run.baseline, run.seed) not in have:
+            missing.setdefault(run.conditions, set()).add(run.seed)
+    for conditions, seeds in missing.items():
+        typed = "".join(f" {shlex.quote(text)}" for text in conditions)
         listed = ",".join(str(seed) for seed in sorted(seeds))
         lines.append(
             f"nothing to compare with yet: run the baseline on the same seeds:\n"
-            f"  python -m grpo_ablate{choice} -m seed={listed}"
+            f"  python -m grpo_ablate{typed} -m seed={listed}"
         )
     return lines

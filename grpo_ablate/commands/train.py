@@ -29,7 +29,10 @@ def main(argv: list[str]) -> int:
     # Hydra 1.3 refuses overrides on both sides of -m; intermixed parsing takes them anywhere
     args = get_args_parser().parse_intermixed_args(argv)
     if args.cfg or args.info or args.hydra_help or args.shell_completion or args.help:
-        _hand_over(argv, args, compose.config_dir(), args.config_dir)
+        flags = list(argv)
+        for override in args.overrides:
+            flags.remove(override)
+        _hand_over([*flags, *args.overrides], args, compose.config_dir(), None)
         return 0
     try:
         jobs, many = _prepare(args)
@@ -41,19 +44,32 @@ def main(argv: list[str]) -> int:
 
 def job(cfg: DictConfig) -> str:
     """Run one arm × seed: Hydra's task function, in whatever process the launcher chose."""
-    return runs.run(Path(HydraConfig.get().runtime.output_dir))
+    try:
+        return runs.run(Path(HydraConfig.get().runtime.output_dir))
+    except OSError as error:  # a full disk, a vanished folder: this run's end, not the sweep's
+        print(f"grpo_ablate: {error}", file=sys.stderr)
+        return "failed"
 
 
 def _prepare(args: Namespace) -> tuple[list[compose.Job], bool]:
     """Check everything before anything is created, then freeze all of it."""
+    ignored = [f for f in ("config_path", "experimental_rerun", "resolve") if getattr(args, f)]
+    if ignored:
+        raise ConfigError(
+            f"--{ignored[0].replace('_', '-')} has no place here; name configs of your own with"
+            " --config-dir"
+        )
     jobs, many = compose.plan(args)
     warnings = {warning for job in jobs for warning in config.check(job.config)}
     for planned in jobs:
         runs.check_folder(planned)
     for warning in sorted(warnings):
         print(f"grpo_ablate: warning: {warning}", file=sys.stderr)
-    for planned in jobs:
-        runs.freeze(planned)
+    try:
+        for planned in jobs:
+            runs.freeze(planned)
+    except OSError as error:
+        raise ConfigError(f"{error}; choose another output_dir, or make room") from error
     return jobs, many
 
 

@@ -29,7 +29,7 @@ def standard(*, temperature: Positive, group_size: Count) -> Sampling:
     Returns:
         One generation round, no filter.
     """
-    return Sampling(temperature, group_size, max_rounds=1, keep=_keep_all)
+    return Sampling(temperature, group_size, max_rounds=1, keep=_keep_all, filters=False)
 
 
 def dynamic(
