@@ -58,7 +58,8 @@ class Display:
             while True:
                 stopped = self._stop.wait(_POLL)
                 lines = [line(folder) for folder in self._folders]
-                live.update(Text("\n".join(lines)), refresh=True)
+                text = Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+                live.update(text, refresh=True)
                 if stopped:
                     return
 
@@ -85,9 +86,9 @@ def line(folder: Path) -> str:
     status = read_json(folder / "status.json")
     name = f"{folder.parent.name}/{folder.name}"
     if not status:
-        return f"{name:<32} waiting"
+        return f"{name:<24}  waiting"
     parts = [
-        f"{name:<32} {status['state']:<8}",
+        f"{name:<24}  {status['state']:<8}",
         f"step {status.get('step', 0)}/{status.get('steps', '?')}",
         f"{status.get('seconds', 0):.0f} s",
         *(f"{key} {value:.3f}" for key, value in status.get("latest", {}).items()),

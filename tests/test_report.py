@@ -100,6 +100,18 @@ def test_the_suggested_command_repeats_the_conditions(tmp_path):
     )
 
 
+def test_code_edited_during_a_sweep_is_told(tmp_path):
+    folder = make_run(tmp_path, "a", 1)
+    write_json(
+        folder / "manifest.json", read_json(folder / "manifest.json") | {"code": {"source": "x"}}
+    )
+    for source, told in (("x", False), ("y", True)):
+        status = read_json(folder / "status.json") | {"source": source}
+        write_json(folder / "status.json", status)
+        run = load.read_run(folder)
+        assert any("code changed" in text for text in table.advice([run], [run])) == told
+
+
 def test_a_run_killed_with_its_parent_has_failed(tmp_path):
     """status.json says running, but nobody holds the folder's lock."""
     folder = make_run(tmp_path, "a", 1, state="running")

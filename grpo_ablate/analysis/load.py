@@ -28,6 +28,8 @@ class Run:
     """complete, running, failed, or waiting."""
     reason: str
     """Why it failed; empty otherwise."""
+    code_changed: bool
+    """The source changed between the freeze and the start of this run."""
     seconds: float
     metrics: pd.DataFrame
     """metrics.csv, indexed by step; empty before the first row."""
@@ -46,6 +48,7 @@ def read_run(folder: Path) -> Run:
         conditions=tuple(manifest.get("conditions", ())),
         state=status.get("state", "waiting"),
         reason=_first_line(status.get("reason", "")),
+        code_changed=status.get("source") not in (None, manifest.get("code", {}).get("source")),
         seconds=float(status.get("seconds", 0.0)),
         metrics=_frame(folder / "metrics.csv"),
         evals=_frame(folder / "eval.csv"),

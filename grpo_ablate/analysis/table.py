@@ -55,6 +55,12 @@ def advice(runs: Sequence[Run], study: Sequence[Run]) -> list[str]:
         for run in runs
         if run.state != "complete"
     ]
+    lines += [
+        f"code changed during the sweep: {run.arm} seed {run.seed} ran on other source than its"
+        f" manifest names; remove {run.folder} and run it again"
+        for run in runs
+        if run.code_changed
+    ]
     have = {(run.arm, run.seed) for run in study if run.state == "complete"}
     missing: dict[tuple[str, ...], set[int]] = {}
     for run in runs:
