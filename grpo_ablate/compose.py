@@ -88,7 +88,8 @@ def plan(args: argparse.Namespace) -> tuple[list[Job], bool]:
         many = mode == RunMode.MULTIRUN
         typed = seed_first(args.overrides)
         lists = _sweep(hydra, name, typed) if many else [typed]
-        composer = _Composer(hydra, name, many)
+        flags = ("--config-dir", args.config_dir) if args.config_dir else ()
+        composer = _Composer(hydra, name, many, flags)
         jobs = [composer.job(overrides) for overrides in lists]
     _refuse_twins(jobs)
     return jobs, many
@@ -128,8 +129,8 @@ def snapshot(output_dir: Path, extra: str | None) -> Path:
 class _Composer:
     """Composes jobs, and each baseline once."""
 
-    def __init__(self, hydra: Hydra, name: str, many: bool) -> None:
-        self._hydra, self._name, self._many = hydra, name, many
+    def __init__(self, hydra: Hydra, name: str, many: bool, flags: tuple[str, ...]) -> None:
+        self._hydra, self._name, self._many, self._flags = hydra, name, many, flags
         self._baseline = cache(self._compose)
 
     def job(self, overrides: Sequence[str]) -> Job:
@@ -147,7 +148,7 @@ class _Composer:
             arm=name,
             baseline=baseline_name,
             baseline_hash=config_hash(baseline),
-            conditions=conditions,
+            conditions=(*self._flags, *conditions),
             folder=folder,
             config=config,
             delta=delta,

@@ -117,7 +117,7 @@ def test_other_conditions_beside_it(occupied, capsys):
     assert main(argv) == 2
     err = capsys.readouterr().err
     assert "was run under other conditions" in err
-    assert "now: baseline=small steps=2" in err
+    assert "baseline=small steps=2" in err
     assert not (occupied.parent.parent / "small+gspo").exists()
 
 

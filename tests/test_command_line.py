@@ -59,7 +59,8 @@ def test_it_says_where_each_run_stands_and_what_is_missing(finished):
     _, done = finished
     assert "clip_higher/seed=2" in done.stdout
     assert done.stdout.count("complete") >= 6, "a progress line and a table row for each run"
-    assert "python -m grpo_ablate -m seed=1,2,3" in done.stdout, "the baseline to compare with"
+    command = " ".join(["python -m grpo_ablate", *SHORT, "-m seed=1,2,3"])
+    assert command in done.stdout, "the baseline to compare with, under the same conditions"
 
 
 def test_seeds_differ(finished):
