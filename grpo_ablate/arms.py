@@ -16,7 +16,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from grpo_ablate.variants import LEVERS, ConfigError
 
 BASELINE = "baseline"
-_NEUTRAL = "neutral"
+_DEFAULTS = {"baseline": "neutral", "preset": "none"}
+"""Groups of starting points, and the choice of each that names nothing."""
 
 Delta = dict[str, list[Any]]
 """Flat key → [value in the baseline, value in the arm]; None where a key is absent."""
@@ -26,14 +27,16 @@ def arm_name(choices: Mapping[str, Any], overrides: Sequence[str]) -> str:
     """Return the arm's name, which is also its folder.
 
     Examples: `baseline`, `clip_higher`, `clip.eps_high=0.24`; under `baseline=standard` these
-    are `standard`, `standard+clip_higher`, `standard+clip.eps_high=0.24`.
+    are `standard`, `standard+clip_higher`, `standard+clip.eps_high=0.24`. A preset is such a
+    starting point too: `recommended`, `recommended+clip_higher`.
 
     Args:
         choices: Hydra's choice of each group.
         overrides: what the user typed for this job.
     """
-    base, experiment = choices.get("baseline"), choices.get("experiment")
-    parts = [] if base in (None, _NEUTRAL) else [str(base)]
+    chosen = {group: choices.get(group) or plain for group, plain in _DEFAULTS.items()}
+    parts = [str(chosen[group]) for group, plain in _DEFAULTS.items() if chosen[group] != plain]
+    experiment = choices.get("experiment")
     if experiment not in (None, BASELINE):
         parts.append(str(experiment))
     parts += sorted(text.lstrip("+") for text in overrides if touches_lever(text))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,16 @@ Fraction = Annotated[float, Range(0, 1, open_low=True, open_high=True)]
 """A number strictly between 0 and 1, such as a clip width."""
 Share = Annotated[float, Range(0, 1)]
 """A number from 0 to 1, both included."""
+SmallShare = Annotated[float, Range(0, 0.1)]
+"""A share of the main reward that shaping may add or take (article: L4)."""
 Decay = Annotated[float, Range(0, 1, open_high=True)]
 """A weight of the past: 0 forgets at once, 1 is excluded because it would never learn."""
 Positive = Annotated[float, Range(0, open_low=True, high=1e12)]
 NonNegative = Annotated[float, Range(0, high=1e12)]
+Bound = Positive | None
+"""A bound above 0, or null for none."""
+Cap = Annotated[float, Range(1, 1e12)] | None
+"""A factor of at least 1, or null for no cap."""
 Count = Annotated[int, Range(1, 2**31)]
 """A whole number, at least 1."""
 Index = Annotated[int, Range(0, 2**31)]
@@ -53,6 +60,11 @@ def problem_with(value: Any, annotation: Any) -> str | None:
     Whole numbers count as floats; booleans count as neither, since `true` for a number is a
     slip of the pen that Python would take for 1.
     """
+    if get_origin(annotation) in (Union, UnionType):
+        inner, nothing = get_args(annotation)
+        assert nothing is NoneType, "a knob has one type, or that type and null"
+        wrong = problem_with(value, inner)
+        return None if value is None or not wrong else wrong.replace(", got", " or null, got")
     if get_origin(annotation) is Annotated:
         kind, interval = get_args(annotation)
         wrong = problem_with(value, kind)

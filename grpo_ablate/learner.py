@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from grpo_ablate.knobs import Count, Decay, NonNegative, Positive
 from grpo_ablate.loss import token_stats
 from grpo_ablate.models import Policy
-from grpo_ablate.types import Batch, LrBatch, PolicyTerm, Trace, Update
+from grpo_ablate.plans import Correction, LrBatch, Regularizer
+from grpo_ablate.techniques import regularizer
+from grpo_ablate.types import Batch, PolicyTerm, Trace, Update
+
+_KL = regularizer.kl(estimator="k3", coefficient=1.0).loss
+"""How the distance to the reference is logged, whatever the arm's own estimator."""
 
 
 @dataclass(frozen=True)
 class Objective:
-    """The loss as bound techniques: a token term, its averaging, and the temperature."""
+    """The loss as bound techniques: a token term, what is added to it, and their averaging.
+
+    loss = sum of reduction weights * (tis weights * clip term + regularizer term)
+    """
 
     clip: Callable[[Tensor, Tensor, Tensor, Tensor], PolicyTerm]
-    reduction: Callable[[Tensor], Tensor]
+    reduction: Callable[[Tensor, Tensor], Tensor]
+    regularizer: Regularizer
+    correction: Correction
     temperature: float
+    reference: PreTrainedModel | None
+    """The model before the first update; None where the regularizer needs none."""
 
 
 class Learner:
@@ -88,7 +101,8 @@ class Learner:
         lr = lr_batch.lr(self.applied, steps, base_lr)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        losses, norms, traces = [], [], [_EMPTY]
+        batch = self._prepared(batch, objective)
+        losses, norms, traces = [], [], []
         for _ in range(lr_batch.epochs):
             for rows in _minibatches(batch, lr_batch.minibatches, order):
                 loss, norm, trace = self._step(batch.rows(rows), objective, lr_batch.max_grad_norm)
@@ -105,12 +119,13 @@ class Learner:
     ) -> tuple[float, float, Trace]:
         """Accumulate the gradient of one mini-batch over micro-batches, then step once."""
         # one denominator for the whole optimizer step, whatever the micro-batches are
-        weights_BT = objective.reduction(batch.response_BL)
+        weights_BL = objective.reduction(batch.response_BL, batch.group_B)
         loss, traces = 0.0, []
-        for rows in _microbatches(batch, self.micro_tokens):
-            part = batch.rows(rows)
-            term, trace = self._term(part, objective)
-            part_loss = (term.loss_BT * weights_BT[rows, : part.ids_BL.shape[1]]).sum()
+        live = batch.response_BL.any(1).nonzero()[:, 0]  # an empty row has no gradient
+        for rows in _microbatches(batch.attention_BL[live].sum(1), self.micro_tokens):
+            part = batch.rows(live[rows])
+            loss_BL, trace = self._term(part, objective)
+            part_loss = (loss_BL * weights_BL[live[rows], : part.ids_BL.shape[1]]).sum()
             part_loss.backward()  # type: ignore[no-untyped-call]
             loss += part_loss.item()
             traces.append(trace)
@@ -135,21 +150,52 @@ class Learner:
         self.optimizer.zero_grad()
         return norm
 
-    def _term(self, batch: Batch, objective: Objective) -> tuple[PolicyTerm, Trace]:
-        """Return the policy term of a micro-batch, and what there is to log of it."""
-        stats = token_stats(self.model, batch, objective.temperature)
-        mask_BT = batch.response_BL
-        old_BT = batch.old_logprobs_BL.to(stats.logprobs_BL.dtype)
-        term = objective.clip(stats.logprobs_BL, old_BT, batch.advantages_B, mask_BT)
-        log_ratio_BT = (stats.logprobs_BL.detach() - old_BT).masked_fill(~mask_BT, 0.0)
+    def _term(self, batch: Batch, objective: Objective) -> tuple[Tensor, Trace]:
+        """Return the token losses of a micro-batch, and what there is to log of it."""
+        stats = token_stats(self.model, batch, objective.temperature, objective.regularizer.entropy)
+        mask_BL, dtype = batch.response_BL, stats.logprobs_BL.dtype
+        old_BL, ref_BL = batch.old_logprobs_BL.to(dtype), batch.ref_logprobs_BL.to(dtype)
+        term = objective.clip(stats.logprobs_BL, old_BL, batch.advantages_B, mask_BL)
+        extra_BL = objective.regularizer.loss(stats.logprobs_BL, ref_BL, stats.entropy_BL, mask_BL)
+        new_BL, entropy_BL = stats.logprobs_BL.detach(), stats.entropy_BL.detach()
+        log_ratio_BL = (new_BL - old_BL).masked_fill(~mask_BL, 0.0)
+        kl_BL = _KL(new_BL, ref_BL, entropy_BL, mask_BL)
         trace = Trace(
-            log_ratio_N=log_ratio_BT[mask_BT],
-            sequence_log_ratio_S=log_ratio_BT.sum(1) / mask_BT.sum(1).clamp(min=1),
-            entropy_N=stats.entropy_BL[mask_BT],
-            clipped_low_N=term.clipped_low_BT[mask_BT],
-            clipped_high_N=term.clipped_high_BT[mask_BT],
+            log_ratio_N=log_ratio_BL[mask_BL],
+            sequence_log_ratio_S=log_ratio_BL.sum(1) / mask_BL.sum(1),
+            entropy_N=entropy_BL[mask_BL],
+            clipped_low_N=term.clipped_low_BT[mask_BL],
+            clipped_high_N=term.clipped_high_BT[mask_BL],
+            capped_N=term.capped_BT[mask_BL],
+            unbounded_N=term.unbounded_BT[mask_BL],
+            kl_N=kl_BL[mask_BL] if objective.reference else new_BL[:0].flatten(),
+            regularizer_N=extra_BL.detach()[mask_BL],
+            weight_N=batch.weights_BL[mask_BL],
         )
-        return term, trace
+        return batch.weights_BL.to(dtype) * term.loss_BT + extra_BL, trace
+
+    def _prepared(self, batch: Batch, objective: Objective) -> Batch:
+        """Add what only another forward pass over the whole rollout can tell."""
+        if objective.correction.weights:
+            own_BL = self._logprobs(self.model, batch, objective.temperature)
+            weights_BL = objective.correction.weights(
+                own_BL, batch.old_logprobs_BL, batch.response_BL
+            )
+            batch = replace(batch, old_logprobs_BL=own_BL, weights_BL=weights_BL)
+        if objective.reference:
+            ref_BL = self._logprobs(objective.reference, batch, objective.temperature)
+            batch = replace(batch, ref_logprobs_BL=ref_BL)
+        return batch
+
+    @torch.no_grad()
+    def _logprobs(self, model: PreTrainedModel, batch: Batch, temperature: float) -> Tensor:
+        """Return the log-probabilities of a whole rollout under a model, float64 [B, L]."""
+        found_BL = torch.zeros_like(batch.old_logprobs_BL)
+        for rows in _microbatches(batch.attention_BL.sum(1), self.micro_tokens):
+            part = batch.rows(rows)
+            stats = token_stats(model, part, temperature)
+            found_BL[rows, : part.ids_BL.shape[1]] = stats.logprobs_BL.double()
+        return found_BL.masked_fill(~batch.response_BL, 0.0)
 
 
 def _minibatches(batch: Batch, count: int, order: np.random.Generator) -> Iterator[Tensor]:
@@ -161,25 +207,24 @@ def _minibatches(batch: Batch, count: int, order: np.random.Generator) -> Iterat
             yield torch.isin(batch.group_B, chosen).nonzero()[:, 0]
 
 
-def _microbatches(batch: Batch, budget: int) -> Iterator[Tensor]:
+def _microbatches(lengths_B: Tensor, budget: int) -> Iterator[Tensor]:
     """Yield row numbers, longest rows first, so that rows * longest stays within the budget.
 
     A row longer than the budget goes alone. Sorting keeps padding small.
     """
-    lengths = batch.attention_BL.sum(1)
-    order = lengths.argsort(descending=True, stable=True)
+    order = lengths_B.argsort(descending=True, stable=True)
     start = 0
     while start < len(order):
-        size = max(1, budget // int(lengths[order[start]]))
+        size = max(1, budget // int(lengths_B[order[start]]))
         yield order[start : start + size]
         start += size
 
 
-_NUMBERS, _FLAGS = torch.zeros(0), torch.zeros(0, dtype=torch.bool)
-_EMPTY = Trace(_NUMBERS, _NUMBERS, _NUMBERS, _FLAGS, _FLAGS)
-
-
 def _joined(traces: list[Trace]) -> Trace:
     """Return several traces as one, on the CPU: metrics are computed there."""
-    fields = Trace.__dataclass_fields__
-    return Trace(**{name: torch.cat([getattr(t, name).cpu() for t in traces]) for name in fields})
+    nothing = torch.zeros(0, dtype=torch.bool)
+    parts = {
+        name: [getattr(trace, name).cpu() for trace in traces] or [nothing]
+        for name in Trace.__dataclass_fields__
+    }
+    return Trace(**{name: torch.cat(tensors) for name, tensors in parts.items()})

@@ -18,27 +18,32 @@ class TokenStats:
     logprobs_BL: Tensor
     """Natural log; carries the gradient."""
     entropy_BL: Tensor
-    """Nats, of the policy at the token's place; no gradient."""
+    """Nats, of the policy at the token's place; carries a gradient only where asked for."""
 
 
-def token_stats(model: PreTrainedModel, batch: Batch, temperature: float) -> TokenStats:
+def token_stats(
+    model: PreTrainedModel, batch: Batch, temperature: float, entropy_gradient: bool = False
+) -> TokenStats:
     """Run the model over a batch at the temperature its responses were sampled with.
 
     Args:
         model: the policy.
         batch: B rows.
         temperature: the sampler's, above 0.
+        entropy_gradient: see `from_logits`.
 
     Returns:
         Both statistics, aligned with batch.ids_BL; 0 at position 0, which nothing predicts.
     """
     logits = model(input_ids=batch.ids_BL, attention_mask=batch.attention_BL.long()).logits
-    stats = from_logits(logits[:, :-1], batch.ids_BL[:, 1:], temperature)
+    stats = from_logits(logits[:, :-1], batch.ids_BL[:, 1:], temperature, entropy_gradient)
     pad = torch.nn.functional.pad
     return TokenStats(pad(stats.logprobs_BL, (1, 0)), pad(stats.entropy_BL, (1, 0)))
 
 
-def from_logits(logits_BLV: Tensor, ids_BL: Tensor, temperature: float) -> TokenStats:
+def from_logits(
+    logits_BLV: Tensor, ids_BL: Tensor, temperature: float, entropy_gradient: bool = False
+) -> TokenStats:
     """Turn logits into the log-probability of given tokens and the entropy behind them.
 
     logprob = log softmax(logits / temperature)[token];  entropy = -sum p log p
@@ -50,6 +55,8 @@ def from_logits(logits_BLV: Tensor, ids_BL: Tensor, temperature: float) -> Token
         logits_BLV: what predicts each token.
         ids_BL: the tokens.
         temperature: above 0.
+        entropy_gradient: whether the entropy carries a gradient, as an entropy bonus needs; costs
+            another tensor of the logits' size.
 
     Returns:
         Both statistics [B, L].
@@ -57,15 +64,16 @@ def from_logits(logits_BLV: Tensor, ids_BL: Tensor, temperature: float) -> Token
     logits_BLV = logits_BLV.to(torch.promote_types(logits_BLV.dtype, torch.float32))
     logprobs_BLV = (logits_BLV / temperature).log_softmax(-1)
     chosen_BL = logprobs_BLV.gather(-1, ids_BL[..., None])[..., 0]
-    detached = logprobs_BLV.detach()
-    return TokenStats(chosen_BL, -(detached.exp() * detached).sum(-1))
+    source_BLV = logprobs_BLV if entropy_gradient else logprobs_BLV.detach()
+    return TokenStats(chosen_BL, -(source_BLV.exp() * source_BLV).sum(-1))
 
 
 def pack(groups: Groups, advantages: Advantages, pad_id: int, device: torch.device) -> Batch:
     """Lay the kept responses out as right-padded rows, prompt first.
 
     Args:
-        groups: a rollout; rows with keep False are left out.
+        groups: a rollout; rows with keep False are left out, rows with train False are there
+            without a trained token.
         advantages: one value a response.
         pad_id: fills the padding; attention masks it.
         device: of the result.
@@ -74,27 +82,29 @@ def pack(groups: Groups, advantages: Advantages, pad_id: int, device: torch.devi
         One row for each kept response, in order; B may be 0.
     """
     flat = groups.keep_PG.flatten().nonzero()[:, 0].tolist()
-    rows = [
-        (
-            groups.prompt_ids[i // groups.group_size],
-            groups.completions.ids[i],
-            groups.completions.logprobs[i],
-        )
-        for i in flat
-    ]
-    width = max((len(prompt) + len(ids) for prompt, ids, _ in rows), default=0)
-    ids = torch.full((len(rows), width), pad_id)
-    attention, response = (
-        torch.zeros_like(ids, dtype=torch.bool),
-        torch.zeros_like(ids, dtype=torch.bool),
+    prompts = [groups.prompt_ids[i // groups.group_size] for i in flat]
+    width = max(
+        (len(p) + len(groups.completions.ids[i]) for p, i in zip(prompts, flat, strict=True)),
+        default=0,
     )
-    old = torch.zeros(len(rows), width, dtype=torch.float64)
-    for row, (prompt, completion, logprobs) in enumerate(rows):
+    ids = torch.full((len(flat), width), pad_id)
+    attention, response = torch.zeros(ids.shape).bool(), torch.zeros(ids.shape).bool()
+    old = torch.zeros(ids.shape, dtype=torch.float64)
+    for row, (prompt, i) in enumerate(zip(prompts, flat, strict=True)):
+        completion = groups.completions.ids[i]
         start, end = len(prompt), len(prompt) + len(completion)
         ids[row, :end] = torch.tensor([*prompt, *completion])
         attention[row, :end] = True
         response[row, start:end] = True
-        old[row, start:end] = torch.tensor(logprobs, dtype=torch.float64)
-    values = advantages.values_PG.flatten()[flat]
-    group = torch.tensor([i // groups.group_size for i in flat], dtype=torch.long)
-    return Batch(*(t.to(device) for t in (ids, attention, response, old, values, group)))
+        old[row, start:end] = torch.tensor(groups.completions.logprobs[i], dtype=torch.float64)
+    batch = Batch(
+        ids_BL=ids,
+        attention_BL=attention,
+        response_BL=response & groups.train_PG.flatten()[flat][:, None],
+        old_logprobs_BL=old,
+        ref_logprobs_BL=torch.zeros_like(old),
+        weights_BL=torch.ones_like(old),
+        advantages_B=advantages.values_PG.flatten()[flat],
+        group_B=torch.tensor([i // groups.group_size for i in flat], dtype=torch.long),
+    )
+    return Batch(**{name: getattr(batch, name).to(device) for name in Batch.__dataclass_fields__})

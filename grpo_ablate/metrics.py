@@ -15,8 +15,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from grpo_ablate.groups import varies
 from grpo_ablate.rollout import Rollout
-from grpo_ablate.types import Advantages, Groups, Update
+from grpo_ablate.types import Advantages, Groups, Trace, Update
+
+_ROUNDING = 1e-3
+"""A `tis` weight nearer to 1 than this is what two summation orders of one model differ by."""
 
 Pool = Literal["mean", "sum", "max"]
 Weighted = tuple[float, float]
@@ -28,8 +32,10 @@ METRICS: dict[str, Pool] = {
     "reward/frac_zero_std": "mean",
     "reward/raw_mean": "mean",
     "reward/penalty_mean": "mean",
+    "reward/shaping_mean": "mean",
     "policy/entropy": "mean",
     "policy/loss": "mean",
+    "policy/kl_ref": "mean",
     "completion/length_mean": "mean",
     "completion/length_std": "mean",
     "completion/truncated_frac": "mean",
@@ -39,6 +45,8 @@ METRICS: dict[str, Pool] = {
     "ratio/max": "max",
     "ratio/clip_frac_low": "mean",
     "ratio/clip_frac_high": "mean",
+    "ratio/clip_frac_dual": "mean",
+    "ratio/unbounded_frac": "mean",
     "ratio/token_var": "mean",
     "ratio/sequence_var": "mean",
     "sampling/filter_ratio": "mean",
@@ -57,7 +65,11 @@ METRICS: dict[str, Pool] = {
     "technique/activity_sampling": "mean",
     "technique/activity_length_penalty": "mean",
     "technique/activity_lr_batch": "mean",
+    "technique/activity_shaping": "mean",
+    "technique/activity_regularizer": "mean",
     "technique/activity_reduction": "mean",
+    "technique/activity_masking": "mean",
+    "technique/activity_tis": "mean",
     "perf/generated_tokens": "sum",
     "perf/seconds": "sum",
 }
@@ -141,14 +153,11 @@ def _reward(groups: Groups) -> dict[str, Weighted]:
         "reward/mean": _mean(rewards_PG),
         "reward/std": _std(rewards_PG),
         "reward/group_std": _mean(std_P),
-        "reward/frac_zero_std": _mean(_dead(raw_PG)),
+        "reward/frac_zero_std": _mean(~varies(raw_PG, torch.ones_like(groups.keep_PG))),
         "reward/raw_mean": _mean(raw_PG),
-        "reward/penalty_mean": _mean(rewards_PG - raw_PG),
+        "reward/penalty_mean": _mean(groups.penalty_PG),
+        "reward/shaping_mean": _mean(groups.shaping_PG),
     }
-
-
-def _dead(rewards_PG: Tensor) -> Tensor:
-    return rewards_PG.amax(1) == rewards_PG.amin(1)
 
 
 def _completion(groups: Groups) -> dict[str, Weighted]:
@@ -162,17 +171,21 @@ def _completion(groups: Groups) -> dict[str, Weighted]:
 
 
 def _policy(update: Update) -> dict[str, Weighted]:
-    ratio_N = update.trace.log_ratio_N.double().exp()
+    trace = update.trace
+    ratio_N = trace.log_ratio_N.double().exp()
     steps = torch.tensor(update.grad_norms, dtype=torch.float64)
     return {
-        "policy/entropy": _mean(update.trace.entropy_N),
+        "policy/entropy": _mean(trace.entropy_N),
+        "policy/kl_ref": _mean(trace.kl_N),
         "policy/loss": _mean(torch.tensor(update.losses, dtype=torch.float64)),
         **{f"ratio/p{q:02d}": _quantile(ratio_N, q / 100) for q in (1, 50, 99)},
         "ratio/max": (ratio_N.max().item(), 1.0) if len(ratio_N) else (math.nan, 0.0),
-        "ratio/clip_frac_low": _mean(update.trace.clipped_low_N),
-        "ratio/clip_frac_high": _mean(update.trace.clipped_high_N),
+        "ratio/clip_frac_low": _mean(trace.clipped_low_N),
+        "ratio/clip_frac_high": _mean(trace.clipped_high_N),
+        "ratio/clip_frac_dual": _mean(trace.capped_N),
+        "ratio/unbounded_frac": _mean(trace.unbounded_N),
         "ratio/token_var": _variance(ratio_N),
-        "ratio/sequence_var": _variance(update.trace.sequence_log_ratio_S.double().exp()),
+        "ratio/sequence_var": _variance(trace.sequence_log_ratio_S.double().exp()),
         "optim/lr": (update.lr, 1.0),
         "optim/grad_norm": _mean(steps),
         "optim/grad_norm_max": (steps.max().item(), 1.0) if len(steps) else (math.nan, 0.0),
@@ -194,12 +207,12 @@ def _variance(values: Tensor) -> Weighted:
 
 
 def _sampling(rollout: Rollout) -> dict[str, Weighted]:
-    keep_PG = rollout.groups.keep_PG
-    live_P = keep_PG.any(1) & ~_dead(rollout.groups.raw_rewards_PG)
+    groups = rollout.groups
+    live_P = varies(groups.raw_rewards_PG, groups.vote_PG) & groups.train_PG.any(1)
     return {
         "sampling/filter_ratio": (rollout.tally.filter_ratio, float(rollout.tally.sampled)),
         "sampling/effective_groups": (float(live_P.sum()), 1.0),
-        "sampling/effective_responses": (float(keep_PG[live_P].sum()), 1.0),
+        "sampling/effective_responses": (float(groups.train_PG[live_P].sum()), 1.0),
         "sampling/rounds": (float(rollout.tally.rounds), 1.0),
     }
 
@@ -208,7 +221,7 @@ def _advantage(groups: Groups, advantages: Advantages) -> dict[str, Weighted]:
     """Return the gradient scale of easy and hard prompts (article: A7), split at half right."""
     easy_P = groups.raw_rewards_PG.mean(1) >= 0.5
     size_PG = advantages.values_PG.abs()
-    kept = {True: groups.keep_PG & easy_P[:, None], False: groups.keep_PG & ~easy_P[:, None]}
+    kept = {True: groups.train_PG & easy_P[:, None], False: groups.train_PG & ~easy_P[:, None]}
     return {
         "advantage/abs_easy": _mean(size_PG[kept[True]]),
         "advantage/abs_hard": _mean(size_PG[kept[False]]),
@@ -217,18 +230,25 @@ def _advantage(groups: Groups, advantages: Advantages) -> dict[str, Weighted]:
 
 def _activity(rollout: Rollout, update: Update, filters: bool) -> dict[str, Weighted]:
     """Return how much each lever acted; 0 where it had nothing to act on."""
-    groups = rollout.groups
+    groups, trace = rollout.groups, update.trace
     live_std_P = groups.rewards_PG.std(1, correction=0)
-    live_std_P = live_std_P[live_std_P > 0]
-    penalised = groups.rewards_PG != groups.raw_rewards_PG
     return {
-        "technique/activity_clip": _mean(update.trace.clipped_low_N | update.trace.clipped_high_N),
-        "technique/activity_advantage": _variation(live_std_P),
+        "technique/activity_clip": _mean(_clipped(trace)),
+        "technique/activity_advantage": _variation(live_std_P[live_std_P > 0]),
         "technique/activity_sampling": _mean(~groups.keep_PG) if filters else (math.nan, 0.0),
-        "technique/activity_length_penalty": _mean(penalised),
+        "technique/activity_length_penalty": _mean(groups.penalty_PG != 0),
         "technique/activity_lr_batch": (update.applied / update.planned, 1.0),
-        "technique/activity_reduction": _variation(groups.lengths_PG[groups.keep_PG]),
+        # what a whole group gets alike cancels in its baseline
+        "technique/activity_shaping": _mean(varies(groups.shaping_PG, groups.vote_PG)),
+        "technique/activity_regularizer": _mean(trace.regularizer_N.abs()),
+        "technique/activity_reduction": _variation(groups.lengths_PG[groups.train_PG]),
+        "technique/activity_masking": _mean(~groups.train_PG[groups.keep_PG]),
+        "technique/activity_tis": _mean((trace.weight_N.double() - 1).abs() > _ROUNDING),
     }
+
+
+def _clipped(trace: Trace) -> Tensor:
+    return trace.clipped_low_N | trace.clipped_high_N | trace.capped_N
 
 
 def _variation(values: Tensor) -> Weighted:

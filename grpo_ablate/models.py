@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Literal
 
@@ -74,3 +75,9 @@ def causal_lm(*, path: str, base_lr: Positive, dtype: Literal["float32", "float6
     model.generation_config = GenerationConfig()
     pad = tokenizer.pad_token_id
     return Policy(model, tokenizer, base_lr, eos_ids, eos_ids[0] if pad is None else pad)
+
+
+def frozen(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a copy of a model as it is now that nothing trains: the reference of a KL term."""
+    reference: PreTrainedModel = copy.deepcopy(model)
+    return reference.requires_grad_(False)

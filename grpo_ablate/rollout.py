@@ -1,4 +1,4 @@
-"""Prompt → rollout → reward → length penalty → filter: the first half of a step."""
+"""Prompt → rollout → reward → (length penalty, shaping) → (filter): the first half of a step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from grpo_ablate.models import Policy
+from grpo_ablate.plans import Roles, Sampling, Tally
 from grpo_ablate.streams import Stream, rng, subseed
-from grpo_ablate.types import Completions, Engine, Groups, Problem, Sampling, Tally, Task
+from grpo_ablate.types import Completions, Engine, Groups, Problem, Task
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Collector:
     engine: Engine
     sampling: Sampling
     length_penalty: Callable[[Tensor], Tensor]
+    shaping: Callable[[Tensor, Sequence[Sequence[int]]], Tensor]
+    masking: Callable[[Tensor], Roles]
     max_prompt_tokens: int
 
     def collect(self, seed: int, step: int, prompts: int) -> Rollout:
@@ -78,27 +81,45 @@ class Collector:
     def _score(
         self, problems: tuple[Problem, ...], prompt_ids: list[list[int]], completions: Completions
     ) -> Groups:
-        """Judge each completion and add the length penalty."""
+        """Judge each completion; add the length penalty and the shaping; say who votes."""
         shape = (len(problems), self.sampling.group_size)
         texts = [self.policy.decode(ids) for ids in completions.ids]
         asked = [problem for problem in problems for _ in range(self.sampling.group_size)]
         scores = [self.task.score(*pair) for pair in zip(asked, texts, strict=True)]
-        raw_PG = torch.tensor(scores, dtype=torch.float64).view(shape)
-        keep_PG = torch.ones(shape, dtype=torch.bool)
-        groups = Groups(problems, prompt_ids, completions, texts, raw_PG, raw_PG, keep_PG)
-        return replace(groups, rewards_PG=raw_PG + self.length_penalty(groups.lengths_PG))
+        formatted_PG = torch.tensor([self.task.formatted(text) for text in texts]).view(shape)
+        lengths_PG = torch.tensor([len(ids) for ids in completions.ids]).double().view(shape)
+        roles = self.masking(torch.tensor(completions.truncated).view(shape))
+        return Groups(
+            problems,
+            prompt_ids,
+            completions,
+            texts,
+            raw_rewards_PG=torch.tensor(scores, dtype=torch.float64).view(shape),
+            penalty_PG=self.length_penalty(lengths_PG),
+            shaping_PG=self.shaping(formatted_PG, completions.ids),
+            keep_PG=torch.ones(shape, dtype=torch.bool),
+            vote_PG=roles.vote_PG,
+            train_PG=roles.train_PG,
+        )
 
     def _filter(self, groups: Groups, tally: Tally) -> tuple[Groups, Tally]:
         """Mark what the technique keeps, and count what it drops."""
-        keep_PG = self.sampling.keep(groups.raw_rewards_PG, tally)
+        seen_PG = groups.raw_rewards_PG if self.sampling.on == "raw" else groups.rewards_PG
+        keep_PG = self.sampling.keep(seen_PG, groups.vote_PG, tally)
         dropped = int((~keep_PG.any(1)).sum())
-        return replace(groups, keep_PG=keep_PG), Tally(
-            tally.rounds + 1, tally.sampled + len(groups), tally.dropped + dropped
+        kept = replace(
+            groups,
+            keep_PG=keep_PG,
+            vote_PG=groups.vote_PG & keep_PG,
+            train_PG=groups.train_PG & keep_PG,
         )
+        tally = Tally(tally.rounds + 1, tally.sampled + len(groups), tally.dropped + dropped)
+        return kept, tally
 
 
 def concatenate(parts: Sequence[Groups]) -> Groups:
     """Return the groups of several rounds as one, in order."""
+    tensors = [name for name in Groups.__dataclass_fields__ if name.endswith("_PG")]
     return Groups(
         problems=tuple(problem for part in parts for problem in part.problems),
         prompt_ids=[ids for part in parts for ids in part.prompt_ids],
@@ -108,7 +129,5 @@ def concatenate(parts: Sequence[Groups]) -> Groups:
             [cut for part in parts for cut in part.completions.truncated],
         ),
         texts=[text for part in parts for text in part.texts],
-        raw_rewards_PG=torch.cat([part.raw_rewards_PG for part in parts]),
-        rewards_PG=torch.cat([part.rewards_PG for part in parts]),
-        keep_PG=torch.cat([part.keep_PG for part in parts]),
+        **{name: torch.cat([getattr(part, name) for part in parts]) for name in tensors},
     )

@@ -14,11 +14,12 @@ from grpo_ablate.evaluation import HeldOut
 from grpo_ablate.learner import Learner, Objective
 from grpo_ablate.loss import pack
 from grpo_ablate.metrics import Weighted, pool, step_metrics
-from grpo_ablate.models import Policy
+from grpo_ablate.models import Policy, frozen
+from grpo_ablate.plans import LrBatch
 from grpo_ablate.records import Records
 from grpo_ablate.rollout import Collector
 from grpo_ablate.streams import Stream, rng
-from grpo_ablate.types import Advantages, AdvantageState, Engine, LrBatch
+from grpo_ablate.types import Advantages, AdvantageState, Engine
 from grpo_ablate.variants import bind
 
 
@@ -42,17 +43,30 @@ def assemble(config: Mapping[str, Any]) -> Stages:
     task = bind("task", config["task"])()
     engine = bind("engine", config["engine"], policy)()
     sampling = bind("sampling", config["sampling"])()
-    penalty = bind("length_penalty", config["length_penalty"])
-    clip, reduction = bind("clip", config["clip"]), bind("reduction", config["reduction"])
+    regularizer = bind("regularizer", config["regularizer"])()
     return Stages(
         policy=policy,
         engine=engine,
         collector=Collector(
-            policy, task, engine, sampling, penalty, config["engine"]["max_prompt_tokens"]
+            policy=policy,
+            task=task,
+            engine=engine,
+            sampling=sampling,
+            length_penalty=bind("length_penalty", config["length_penalty"]),
+            shaping=bind("shaping", config["shaping"]),
+            masking=bind("masking", config["masking"]),
+            max_prompt_tokens=config["engine"]["max_prompt_tokens"],
         ),
         advantage=bind("advantage", config["advantage"]),
         learner=bind("learner", config["learner"], policy)(),
-        objective=Objective(clip, reduction, sampling.temperature),
+        objective=Objective(
+            clip=bind("clip", config["clip"]),
+            reduction=bind("reduction", config["reduction"]),
+            regularizer=regularizer,
+            correction=bind("tis", config["tis"])(),
+            temperature=sampling.temperature,
+            reference=frozen(policy.model) if regularizer.reference else None,
+        ),
         lr_batch=bind("lr_batch", config["lr_batch"])(),
         evaluate=bind("evaluation", config["evaluation"], policy, task, engine)(),
     )
@@ -90,7 +104,7 @@ def _step(
     seed, policy = config["seed"], stages.policy
     rollout = stages.collector.collect(seed, step, stages.lr_batch.prompts)
     groups = rollout.groups
-    advantages = stages.advantage(groups.rewards_PG, groups.keep_PG, groups.prompt_lengths_P, state)
+    advantages = stages.advantage(groups.rewards_PG, groups.vote_PG, groups.prompt_lengths_P, state)
     update = stages.learner.update(
         pack(groups, advantages, policy.pad_id, policy.model.device),
         stages.objective,

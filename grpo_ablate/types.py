@@ -9,7 +9,7 @@ One frozen dataclass per arrow. Axes, used as name suffixes everywhere:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -45,6 +45,10 @@ class Task(Protocol):
 
     def score(self, problem: Problem, completion: str) -> float:
         """Return the raw reward of one completion; total, never raises."""
+        ...
+
+    def formatted(self, completion: str) -> bool:
+        """Tell whether a completion has the form asked for, right or wrong (article: L4)."""
         ...
 
 
@@ -92,7 +96,8 @@ class Groups:
     """P prompts × G responses with their rewards.
 
     Example, one prompt and G = 2: problems (Problem("1+1=", "2", 2),), prompt_ids [[1, 5, 3, 5]],
-    texts ["2", "3"], raw_rewards_PG [[1, 0]], rewards_PG [[1, -0.1]], keep_PG [[True, True]].
+    texts ["2", "3"], raw_rewards_PG [[1, 0]], penalty_PG [[0, -0.1]], shaping_PG [[0.1, 0.1]],
+    keep_PG, vote_PG and train_PG [[True, True]].
     """
 
     problems: tuple[Problem, ...]
@@ -102,10 +107,16 @@ class Groups:
     """[B] completions as text."""
     raw_rewards_PG: Tensor
     """Task reward before any penalty, float64."""
-    rewards_PG: Tensor
-    """What the advantage sees: the raw reward plus the length penalty, float64."""
+    penalty_PG: Tensor
+    """Added for length, float64."""
+    shaping_PG: Tensor
+    """Added for form, float64."""
     keep_PG: Tensor
     """bool; False on responses the filter dropped, on all of them where it dropped the group."""
+    vote_PG: Tensor
+    """bool; kept responses that count in their group's baseline."""
+    train_PG: Tensor
+    """bool; kept responses whose tokens carry the loss."""
 
     def __len__(self) -> int:
         """Return the number of prompts P."""
@@ -115,6 +126,11 @@ class Groups:
     def group_size(self) -> int:
         """Return G."""
         return self.raw_rewards_PG.shape[1]
+
+    @property
+    def rewards_PG(self) -> Tensor:
+        """Return what the advantage sees: raw reward + length penalty + shaping, float64."""
+        return self.raw_rewards_PG + self.penalty_PG + self.shaping_PG
 
     @property
     def lengths_PG(self) -> Tensor:
@@ -128,52 +144,6 @@ class Groups:
         return self.raw_rewards_PG.new_tensor([float(len(ids)) for ids in self.prompt_ids])
 
 
-@dataclass(frozen=True)
-class Tally:
-    """How much was sampled for one step so far, and how much of it the filter dropped."""
-
-    rounds: int = 0
-    sampled: int = 0
-    """Groups."""
-    dropped: int = 0
-    """Groups."""
-
-    @property
-    def filter_ratio(self) -> float:
-        """Dropped groups / sampled groups (article: S2); 0 before anything is sampled."""
-        return self.dropped / self.sampled if self.sampled else 0.0
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How a step's groups are sampled and filtered; what every `sampling` technique returns.
-
-    ``keep(raw_rewards_PG, tally)`` is pure: bool [P, G], a group of False being dropped whole.
-    """
-
-    temperature: float
-    group_size: int
-    max_rounds: int
-    """Generation rounds a step may use to fill its batch; 1 means: never sample again."""
-    keep: Callable[[Tensor, Tally], Tensor]
-    filters: bool = True
-    """False where keep keeps everything."""
-
-
-@dataclass(frozen=True)
-class LrBatch:
-    """Learning rate and batch of a run; what every `lr_batch` technique returns.
-
-    ``lr(updates, steps, base_lr)`` is the rate of the step that follows `updates` applied steps.
-    """
-
-    prompts: int
-    minibatches: int
-    epochs: int
-    max_grad_norm: float
-    lr: Callable[[int, int, float], float]
-
-
 AdvantageState = Mapping[str, float]
 """What an advantage technique remembers between steps; plain numbers, so that it is saved as is."""
 
@@ -183,7 +153,7 @@ class Advantages:
     """Advantage of each response, and the technique's memory for the next step."""
 
     values_PG: Tensor
-    """0 where keep_PG is False."""
+    """0 where vote_PG is False."""
     state: AdvantageState = field(default_factory=dict)
 
 
@@ -196,6 +166,10 @@ class PolicyTerm:
     """bool; the lower bound cut this token's gradient to zero (advantage < 0)."""
     clipped_high_BT: Tensor
     """bool; the upper bound cut this token's gradient to zero (advantage > 0)."""
+    capped_BT: Tensor
+    """bool; dual clip cut this token's gradient to zero (advantage < 0)."""
+    unbounded_BT: Tensor
+    """bool; ratio above the upper bound, advantage < 0, and nothing bounds the loss (K24)."""
 
 
 @dataclass(frozen=True)
@@ -210,9 +184,13 @@ class Batch:
     attention_BL: Tensor
     """bool; False on padding."""
     response_BL: Tensor
-    """bool; True on response tokens, the ones that are trained."""
+    """bool; True on response tokens that are trained; all False in a masked row."""
     old_logprobs_BL: Tensor
-    """Log-probability under the policy that sampled, at its temperature; 0 elsewhere."""
+    """Log-probability before this rollout's updates, at the sampling temperature; 0 elsewhere."""
+    ref_logprobs_BL: Tensor
+    """The same under the reference; 0 where no technique needs it."""
+    weights_BL: Tensor
+    """What each token's policy loss is weighted by: 1, or a `tis` correction."""
     advantages_B: Tensor
     group_B: Tensor
     """Which group each row belongs to; optimizer steps never split a group."""
@@ -226,7 +204,8 @@ class Batch:
         width = int(self.attention_BL[index].sum(1).max()) if len(index) else 0
         cut = {
             name: getattr(self, name)[index, :width]
-            for name in ("ids_BL", "attention_BL", "response_BL", "old_logprobs_BL")
+            for name in self.__dataclass_fields__
+            if name.endswith("_BL")
         }
         return Batch(**cut, advantages_B=self.advantages_B[index], group_B=self.group_B[index])
 
@@ -246,6 +225,16 @@ class Trace:
     """bool; see PolicyTerm."""
     clipped_high_N: Tensor
     """bool; see PolicyTerm."""
+    capped_N: Tensor
+    """bool; see PolicyTerm."""
+    unbounded_N: Tensor
+    """bool; see PolicyTerm."""
+    kl_N: Tensor
+    """k3 estimate of KL(policy || reference), nats; empty where no technique needs it."""
+    regularizer_N: Tensor
+    """What the regularizer adds to the token's loss."""
+    weight_N: Tensor
+    """The `tis` correction, 1 without one."""
 
 
 @dataclass(frozen=True)

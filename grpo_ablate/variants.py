@@ -18,7 +18,18 @@ from typing import Any, Literal
 
 from grpo_ablate import knobs
 
-LEVERS = ("clip", "advantage", "sampling", "length_penalty", "lr_batch", "reduction")
+LEVERS = (
+    "clip",
+    "advantage",
+    "sampling",
+    "length_penalty",
+    "lr_batch",
+    "shaping",
+    "regularizer",
+    "reduction",
+    "masking",
+    "tis",
+)
 """The groups an arm may move; everything else is a fixed condition of a study."""
 
 _MODULES = {group: f"techniques/{group}" for group in LEVERS} | {

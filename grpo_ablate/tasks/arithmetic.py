@@ -18,6 +18,7 @@ from grpo_ablate.types import Problem
 
 _MAX_DRAWS = 1000
 _TERM = re.compile(r"([+-])([0-9]+)")
+_FORM = re.compile(r"=[0-9]+|[0-9]+([+-][0-9]+=[0-9]+)+")
 
 
 class Arithmetic:
@@ -109,6 +110,14 @@ class Arithmetic:
             1.0 if the answer is exactly ``problem.answer``, else 0.0.
         """
         return float(completion.rpartition("=")[2].strip() == problem.answer)
+
+    def formatted(self, completion: str) -> bool:
+        """Tell whether a completion is `=N`, or a chain of steps each of which states its total.
+
+        Args:
+            completion: The decoded response, without special tokens.
+        """
+        return _FORM.fullmatch(completion) is not None
 
     def _draw(self, rng: np.random.Generator, operands: int) -> Problem:
         """Draw a chain of exactly so many operands."""

@@ -3,11 +3,11 @@
 Every variant takes, with P prompts and G responses each,
 
     rewards_PG        float64; the reward after penalties
-    keep_PG           bool; the responses that vote and are trained
+    vote_PG           bool; the responses that vote in their group's baseline
     prompt_lengths_P  tokens
     state             what the variant returned last time ({} at the start)
 
-and returns `Advantages` with 0 where keep is False. In every variant but `length_buckets` a
+and returns `Advantages` with 0 where vote is False. In every variant but `length_buckets` a
 group whose voters all agree gets exact zeros, and so does a group with fewer than two voters.
 Standard deviations take `ddof` (1: sample, as TRL and verl; 0: population) and are 0 for a group
 with no more than `ddof` voters.
@@ -20,12 +20,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from grpo_ablate.groups import varies
 from grpo_ablate.knobs import Count, Decay, NonNegative, Positive, Share
 from grpo_ablate.types import Advantages, AdvantageState
 
 
 def none(
-    rewards_PG: Tensor, keep_PG: Tensor, prompt_lengths_P: Tensor, state: AdvantageState
+    rewards_PG: Tensor, vote_PG: Tensor, prompt_lengths_P: Tensor, state: AdvantageState
 ) -> Advantages:
     """Subtract the group mean and divide by nothing: Dr. GRPO, the neutral baseline.
 
@@ -34,21 +35,15 @@ def none(
     Division by the std magnifies groups that hardly vary. Source: Liu et al. 2025 (Dr. GRPO);
     article: A2, X1.
 
-    Args:
-        rewards_PG: see the module.
-        keep_PG: see the module.
-        prompt_lengths_P: unused.
-        state: unused.
-
     Returns:
         Advantages in units of reward; each group sums to 0.
     """
-    return Advantages(_centred(rewards_PG, keep_PG))
+    return Advantages(_centred(rewards_PG, vote_PG))
 
 
 def group_std(
     rewards_PG: Tensor,
-    keep_PG: Tensor,
+    vote_PG: Tensor,
     prompt_lengths_P: Tensor,
     state: AdvantageState,
     *,
@@ -61,23 +56,64 @@ def group_std(
 
     Source: Shao et al. 2024 (GRPO), section 4.1.2; article: G2, A1.
 
-    Args:
-        rewards_PG: see the module.
-        keep_PG: see the module.
-        prompt_lengths_P: unused.
-        state: unused.
+    Knobs:
         ddof: see the module.
         eps: added to the std, in units of reward.
 
     Returns:
         Advantages without unit; invariant to a positive scale of the rewards at eps 0.
     """
-    return Advantages(_divide(rewards_PG, keep_PG, _std(rewards_PG, keep_PG, ddof) + eps))
+    return Advantages(_divide(rewards_PG, vote_PG, _std(rewards_PG, vote_PG, ddof) + eps))
+
+
+def batch_std(
+    rewards_PG: Tensor,
+    vote_PG: Tensor,
+    prompt_lengths_P: Tensor,
+    state: AdvantageState,
+    *,
+    ddof: Literal[0, 1],
+    eps: NonNegative,
+) -> Advantages:
+    """Divide by the std of all the step's rewards: one scale a step, set by how mixed it is.
+
+    A = (r - mean in the group) / (std of all rewards + eps)
+
+    The std spans groups too, so easy and hard prompts in one step widen it. Source: TRL's
+    scale_rewards="batch"; Hu et al. 2025 (REINFORCE++) normalises over the batch as well.
+
+    Knobs:
+        ddof: see the module.
+        eps: added to the std, in units of reward.
+
+    Returns:
+        Advantages without unit; each group sums to 0.
+    """
+    std_11 = _std(rewards_PG.reshape(1, -1), vote_PG.reshape(1, -1), ddof)
+    return Advantages(_divide(rewards_PG, vote_PG, (std_11 + eps).expand(len(rewards_PG), 1)))
+
+
+def rloo(
+    rewards_PG: Tensor, vote_PG: Tensor, prompt_lengths_P: Tensor, state: AdvantageState
+) -> Advantages:
+    """Compare each response with the mean of the *others*: leave-one-out, an unbiased baseline.
+
+    A = r - mean(the group's other rewards) = (r - mean) n / (n - 1),  n voters
+
+    With equal group sizes a change of scale of `none`, and no more. Source: Ahmadian et al. 2024
+    (RLOO), eq. 8; Kool et al. 2019.
+
+    Returns:
+        Advantages in units of reward; each group sums to 0.
+    """
+    voters_P1 = vote_PG.sum(1, keepdim=True).to(rewards_PG.dtype)
+    factor_P1 = voters_P1 / (voters_P1 - 1).clamp(min=1)
+    return Advantages(_centred(rewards_PG, vote_PG) * factor_P1)
 
 
 def constant(
     rewards_PG: Tensor,
-    keep_PG: Tensor,
+    vote_PG: Tensor,
     prompt_lengths_P: Tensor,
     state: AdvantageState,
     *,
@@ -89,22 +125,18 @@ def constant(
 
     Source: article: A3. The shipped 0.5 is the largest std a right/wrong reward can have.
 
-    Args:
-        rewards_PG: see the module.
-        keep_PG: see the module.
-        prompt_lengths_P: unused.
-        state: unused.
+    Knobs:
         scale: in units of reward.
 
     Returns:
         Advantages without unit.
     """
-    return Advantages(_centred(rewards_PG, keep_PG) / scale)
+    return Advantages(_centred(rewards_PG, vote_PG) / scale)
 
 
 def ema_std(
     rewards_PG: Tensor,
-    keep_PG: Tensor,
+    vote_PG: Tensor,
     prompt_lengths_P: Tensor,
     state: AdvantageState,
     *,
@@ -120,11 +152,7 @@ def ema_std(
     on its scale: else a growing share of them would raise the effective lr in silence; a step
     without a varying group leaves m as it is. Source: article: A4.
 
-    Args:
-        rewards_PG: see the module.
-        keep_PG: see the module.
-        prompt_lengths_P: unused.
-        state: {"std": m_before} in units of reward.
+    Knobs:
         decay: weight of the past.
         ddof: see the module.
         eps: added to m, in units of reward.
@@ -132,17 +160,17 @@ def ema_std(
     Returns:
         Advantages without unit, one scale for all groups, and {"std": m}.
     """
-    std_P1, live_P1 = _std(rewards_PG, keep_PG, ddof), _live(rewards_PG, keep_PG)
+    std_P1, live_P1 = _std(rewards_PG, vote_PG, ddof), _live(rewards_PG, vote_PG)
     if not live_P1.any():
         return Advantages(torch.zeros_like(rewards_PG), dict(state))
     now = std_P1[live_P1].mean().item()
     mean = decay * state["std"] + (1 - decay) * now if "std" in state else now
-    return Advantages(_centred(rewards_PG, keep_PG) / (mean + eps), {"std": mean})
+    return Advantages(_centred(rewards_PG, vote_PG) / (mean + eps), {"std": mean})
 
 
 def smooth(
     rewards_PG: Tensor,
-    keep_PG: Tensor,
+    vote_PG: Tensor,
     prompt_lengths_P: Tensor,
     state: AdvantageState,
     *,
@@ -156,11 +184,7 @@ def smooth(
 
     weight 0 is `group_std`; weight 1 gives the whole step one scale. Source: article: A5.
 
-    Args:
-        rewards_PG: see the module.
-        keep_PG: see the module.
-        prompt_lengths_P: unused.
-        state: unused.
+    Knobs:
         weight: share of the batch's variance.
         ddof: see the module.
         eps: added to the std, in units of reward.
@@ -168,15 +192,18 @@ def smooth(
     Returns:
         Advantages without unit.
     """
-    variance_P1, live_P1 = _std(rewards_PG, keep_PG, ddof) ** 2, _live(rewards_PG, keep_PG)
+    variance_P1, live_P1 = (
+        _std(rewards_PG, vote_PG, ddof) ** 2,
+        _live(rewards_PG, vote_PG),
+    )
     pooled = variance_P1[live_P1].mean() if live_P1.any() else variance_P1.new_zeros(())
     scale_P1 = ((1 - weight) * variance_P1 + weight * pooled).sqrt() + eps
-    return Advantages(_divide(rewards_PG, keep_PG, scale_P1))
+    return Advantages(_divide(rewards_PG, vote_PG, scale_P1))
 
 
 def length_buckets(
     rewards_PG: Tensor,
-    keep_PG: Tensor,
+    vote_PG: Tensor,
     prompt_lengths_P: Tensor,
     state: AdvantageState,
     *,
@@ -190,11 +217,7 @@ def length_buckets(
     whose responses agree keeps a gradient here: it is compared with its neighbours. Source:
     article: A8.
 
-    Args:
-        rewards_PG: see the module.
-        keep_PG: see the module.
-        prompt_lengths_P: tokens.
-        state: unused.
+    Knobs:
         buckets: how many, at most; 1 makes the baseline the mean of the step.
 
     Returns:
@@ -205,34 +228,31 @@ def length_buckets(
     values_PG = torch.zeros_like(rewards_PG)
     for bucket in torch.unique(bucket_P):
         inside = bucket_P == bucket
-        rewards_1N, keep_1N = rewards_PG[inside].view(1, -1), keep_PG[inside].view(1, -1)
-        values_PG[inside] = _centred(rewards_1N, keep_1N).view_as(values_PG[inside])
+        rewards_1N, vote_1N = rewards_PG[inside].view(1, -1), vote_PG[inside].view(1, -1)
+        values_PG[inside] = _centred(rewards_1N, vote_1N).view_as(values_PG[inside])
     return Advantages(values_PG)
 
 
-def _live(rewards_PG: Tensor, keep_PG: Tensor) -> Tensor:
-    """Return bool [P, 1]: do the group's voters disagree?"""
-    highest = rewards_PG.masked_fill(~keep_PG, -torch.inf).amax(1, keepdim=True)
-    lowest = rewards_PG.masked_fill(~keep_PG, torch.inf).amin(1, keepdim=True)
-    return highest > lowest
+def _live(rewards_PG: Tensor, vote_PG: Tensor) -> Tensor:
+    return varies(rewards_PG, vote_PG)[:, None]
 
 
-def _centred(rewards_PG: Tensor, keep_PG: Tensor) -> Tensor:
+def _centred(rewards_PG: Tensor, vote_PG: Tensor) -> Tensor:
     """Return reward minus the voters' mean; exact zeros where voters agree or do not vote."""
-    voters_P1 = keep_PG.sum(1, keepdim=True).clamp(min=1)
-    mean_P1 = rewards_PG.masked_fill(~keep_PG, 0.0).sum(1, keepdim=True) / voters_P1
+    voters_P1 = vote_PG.sum(1, keepdim=True).clamp(min=1)
+    mean_P1 = rewards_PG.masked_fill(~vote_PG, 0.0).sum(1, keepdim=True) / voters_P1
     # the mean of equal floats can miss them by one rounding, which a small std would magnify
-    return (rewards_PG - mean_P1).masked_fill(~(keep_PG & _live(rewards_PG, keep_PG)), 0.0)
+    return (rewards_PG - mean_P1).masked_fill(~(vote_PG & _live(rewards_PG, vote_PG)), 0.0)
 
 
-def _std(rewards_PG: Tensor, keep_PG: Tensor, ddof: int) -> Tensor:
+def _std(rewards_PG: Tensor, vote_PG: Tensor, ddof: int) -> Tensor:
     """Return the voters' std [P, 1]; 0 where they agree or number no more than ddof."""
-    squares_P1 = _centred(rewards_PG, keep_PG).square().sum(1, keepdim=True)
-    freedom_P1 = (keep_PG.sum(1, keepdim=True) - ddof).clamp(min=1)
+    squares_P1 = _centred(rewards_PG, vote_PG).square().sum(1, keepdim=True)
+    freedom_P1 = (vote_PG.sum(1, keepdim=True) - ddof).clamp(min=1)
     return (squares_P1 / freedom_P1).sqrt()
 
 
-def _divide(rewards_PG: Tensor, keep_PG: Tensor, scale_P1: Tensor) -> Tensor:
+def _divide(rewards_PG: Tensor, vote_PG: Tensor, scale_P1: Tensor) -> Tensor:
     """Return centred rewards over a scale, 0 (not 0 / 0) where the group has no variance."""
-    live_P1 = _live(rewards_PG, keep_PG)
-    return _centred(rewards_PG, keep_PG) / torch.where(live_P1, scale_P1, 1.0)
+    live_P1 = _live(rewards_PG, vote_PG)
+    return _centred(rewards_PG, vote_PG) / torch.where(live_P1, scale_P1, 1.0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from grpo_ablate.knobs import Count, Index, Positive
-from grpo_ablate.types import LrBatch
+from grpo_ablate.plans import LrBatch
 
 
 def constant(

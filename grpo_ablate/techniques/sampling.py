@@ -1,20 +1,26 @@
 """How a step's groups are sampled and filtered (Hydra group `sampling`; article: S1-S7).
 
-A variant turns its knobs into a `Sampling`, whose pure `keep(raw_rewards_PG, tally) -> bool
+A variant turns its knobs into a `Sampling`, whose pure `keep(rewards_PG, vote_PG, tally) -> bool
 [P, G]` says which responses of freshly sampled groups stay. A group that keeps none is dropped,
-and while rounds are left its place is filled again. The filter sees the *raw* reward: a length
-penalty must not bring an all-wrong group to life and so teach "be short".
+and while rounds are left its place is filled again. Responses that do not vote (`masking`) are
+not compared, and stay or go with their group.
+
+Filters have the knob `filter_on`: with `raw`, the default, they compare the task's reward, so that
+a length penalty cannot bring an all-wrong group to life and so teach "be short" (K8); with `shaped`
+they compare the reward the advantage sees.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from grpo_ablate.groups import varies
 from grpo_ablate.knobs import Count, Positive, Share
-from grpo_ablate.types import Sampling, Tally
+from grpo_ablate.plans import Sampling, Tally
 
 
 def standard(*, temperature: Positive, group_size: Count) -> Sampling:
@@ -29,11 +35,16 @@ def standard(*, temperature: Positive, group_size: Count) -> Sampling:
     Returns:
         One generation round, no filter.
     """
-    return Sampling(temperature, group_size, max_rounds=1, keep=_keep_all, filters=False)
+    return Sampling(temperature, group_size, 1, _keep_all, filters=False)
 
 
 def dynamic(
-    *, temperature: Positive, group_size: Count, max_filter_ratio: Share, max_rounds: Count
+    *,
+    temperature: Positive,
+    group_size: Count,
+    filter_on: Literal["raw", "shaped"],
+    max_filter_ratio: Share,
+    max_rounds: Count,
 ) -> Sampling:
     """Drop each group whose rewards are all equal, and sample again until the batch is full.
 
@@ -47,6 +58,7 @@ def dynamic(
     Args:
         temperature: see `standard`.
         group_size: see `standard`; with 1 every group is dead.
+        filter_on: see the module.
         max_filter_ratio: cap on the filter ratio; 1 never keeps a dead group.
         max_rounds: generation rounds a step may use.
 
@@ -54,10 +66,16 @@ def dynamic(
         Up to max_rounds rounds, dead groups dropped whole.
     """
     keep = partial(_keep_live, max_filter_ratio=max_filter_ratio)
-    return Sampling(temperature, group_size, max_rounds=max_rounds, keep=keep)
+    return Sampling(temperature, group_size, max_rounds, keep, on=filter_on)
 
 
-def intra_group(*, temperature: Positive, group_size: Count, keep_per_reward: Count) -> Sampling:
+def intra_group(
+    *,
+    temperature: Positive,
+    group_size: Count,
+    filter_on: Literal["raw", "shaped"],
+    keep_per_reward: Count,
+) -> Sampling:
     """Keep the group but drop responses that share a reward with an earlier one.
 
     Of each distinct reward in a group the first `keep_per_reward` responses stay; a group with a
@@ -68,32 +86,37 @@ def intra_group(*, temperature: Positive, group_size: Count, keep_per_reward: Co
     Args:
         temperature: see `standard`.
         group_size: see `standard`.
+        filter_on: see the module.
         keep_per_reward: responses kept of each distinct reward.
 
     Returns:
         One round, filtered response by response.
     """
     keep = partial(_keep_distinct, keep_per_reward=keep_per_reward)
-    return Sampling(temperature, group_size, max_rounds=1, keep=keep)
+    return Sampling(temperature, group_size, 1, keep, on=filter_on)
 
 
-def _keep_all(raw_rewards_PG: Tensor, tally: Tally) -> Tensor:
-    return torch.ones_like(raw_rewards_PG, dtype=torch.bool)
+def _keep_all(rewards_PG: Tensor, vote_PG: Tensor, tally: Tally) -> Tensor:
+    return torch.ones_like(vote_PG)
 
 
-def _keep_live(raw_rewards_PG: Tensor, tally: Tally, *, max_filter_ratio: float) -> Tensor:
-    """Keep groups whose rewards differ, and dead ones beyond the cap; earlier ones drop first."""
-    dead_P = raw_rewards_PG.amax(1) == raw_rewards_PG.amin(1)
+def _keep_live(
+    rewards_PG: Tensor, vote_PG: Tensor, tally: Tally, *, max_filter_ratio: float
+) -> Tensor:
+    """Keep groups whose voters differ, and dead ones beyond the cap; earlier ones drop first."""
+    dead_P = ~varies(rewards_PG, vote_PG)
     sampled = tally.sampled + len(dead_P)
     # 1e-9: 0.4 * 30 must allow 12 drops although it is 11.999... or 12.000...1 in floating point
     allowance = int(max_filter_ratio * sampled + 1e-9) - tally.dropped
     drop_P = dead_P & (dead_P.cumsum(0) <= allowance)
-    return ~drop_P[:, None].expand_as(raw_rewards_PG)
+    return ~drop_P[:, None].expand_as(vote_PG)
 
 
-def _keep_distinct(raw_rewards_PG: Tensor, tally: Tally, *, keep_per_reward: int) -> Tensor:
-    """Keep the first few responses of each distinct reward, in groups that have more than one."""
-    same_PGG = raw_rewards_PG[:, :, None] == raw_rewards_PG[:, None, :]
-    earlier_PG = same_PGG.tril(-1).sum(2)
-    live_P1 = raw_rewards_PG.amax(1, keepdim=True) > raw_rewards_PG.amin(1, keepdim=True)
-    return (earlier_PG < keep_per_reward) & live_P1
+def _keep_distinct(
+    rewards_PG: Tensor, vote_PG: Tensor, tally: Tally, *, keep_per_reward: int
+) -> Tensor:
+    """Keep the first few voters of each distinct reward, in groups that have more than one."""
+    same_PGG = rewards_PG[:, :, None] == rewards_PG[:, None, :]
+    earlier_PG = (same_PGG & vote_PG[:, None, :]).tril(-1).sum(2)
+    first_PG = (earlier_PG < keep_per_reward) | ~vote_PG
+    return first_PG & varies(rewards_PG, vote_PG)[:, None]

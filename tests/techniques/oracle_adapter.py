@@ -14,7 +14,15 @@ from typing import Any
 import torch
 
 from grpo_ablate.loss import from_logits
-from grpo_ablate.techniques import advantage, clip, length_penalty, reduction
+from grpo_ablate.plans import Correction, Regularizer
+from grpo_ablate.techniques import (
+    advantage,
+    clip,
+    length_penalty,
+    reduction,
+    regularizer,
+    tis,
+)
 
 DATA = Path(__file__).parent.parent / "data" / "oracles.json"
 
@@ -34,51 +42,65 @@ def evaluate(case: dict[str, Any]) -> dict[str, Any] | None:
 def out_of_scope(case: dict[str, Any]) -> str | None:
     """Return why a case has no counterpart here; None where it has one."""
     canonical = case["canonical"]
-    clip_node, scale = canonical.get("clip") or {}, canonical.get("adv") or canonical
     reasons = {
-        "regularizers (KL, entropy bonus) are not in the package": case["kind"] in ("kl", "entropy")
-        or canonical.get("kl")
-        or canonical.get("entropy"),
-        "truncated importance sampling is not in the package": canonical.get("tis"),
-        "dual clip and delta cap are not in the package": clip_node.get("dual_c")
-        or clip_node.get("delta"),
-        "CISPO and the hard clip are not in the package": clip_node.get("kind")
-        in ("cispo", "hard"),
-        "no reduction averages per group or without dividing by a horizon": canonical.get("agg")
-        in ("group-token-mean", "seq-mean-token-sum"),
-        "RLOO and batch std are not in the package": scale.get("scale") == "batch_std"
-        or scale.get("center") == "leave_one_out",
         "verl's overlong penalty goes on below -1; we follow DAPO's eq. 13": canonical.get(
             "unsaturated"
         ),
+        "TRL's optional ratio factor on the KL term is its own invention": (
+            canonical.get("kl") or {}
+        ).get("bias_correction"),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 
+def _tensor(values: Any) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
 def _batch(case: dict[str, Any]) -> dict[str, torch.Tensor]:
     batch = load()["batches"][case["inputs"]["batch"]]
-    tensors = {k: torch.tensor(batch[k], dtype=torch.float64) for k in ("new", "old")}
-    return {**tensors, "mask": torch.tensor(batch["mask"]).bool()}
+    tensors = {name: _tensor(batch[name]) for name in ("new", "old", "ref", "roll")}
+    return {
+        **tensors,
+        "mask": torch.tensor(batch["mask"]).bool(),
+        "group": torch.tensor(batch["group"]),
+    }
 
 
 def _loss(case: dict[str, Any]) -> dict[str, Any]:
-    """Loss and its gradient with respect to the new log-probabilities."""
+    """Loss of clip, sampler correction and KL together, and its gradient."""
     batch, canonical = _batch(case), case["canonical"]
-    values = _advantage(case)["output"] if canonical.get("adv") else case["inputs"]["advantages"]
-    advantages = torch.tensor(values, dtype=torch.float64)
     new = batch["new"].requires_grad_()
-    term = _clip(canonical)(new, batch["old"], advantages, batch["mask"])
-    loss = (term.loss_BT * _reduction(canonical)(batch["mask"])).sum()
+    found: dict[str, Any] = {}
+    losses = torch.zeros_like(new)
+    if canonical["clip"]:
+        values = (
+            _advantage(case)["output"] if canonical.get("adv") else case["inputs"]["advantages"]
+        )
+        term = _clip(canonical)(new, batch["old"], _tensor(values), batch["mask"])
+        correction = _tis(canonical["tis"])
+        weights = torch.ones_like(new)
+        if correction.weights:
+            weights = correction.weights(batch["old"], batch["roll"], batch["mask"])
+            # where no token is, ours are 0 and each peer has a filler of its own
+            filler = _tensor(case.get("is_weights", weights.tolist()))
+            found["is_weights"] = weights.where(batch["mask"], filler).tolist()
+        losses = losses + weights * term.loss_BT
+    extra = _kl(canonical["kl"]).loss(new, batch["ref"], torch.zeros_like(new), batch["mask"])
+    if case["kind"] == "kl":
+        found["per_token"] = extra.tolist()
+    weights = _reduction(canonical)(batch["mask"], batch["group"])
+    loss = ((losses + extra) * weights).sum()
     (grad,) = torch.autograd.grad(loss, new)
-    return {"loss": loss.item(), "grad": grad.tolist()}
+    return found | {"loss": loss.item(), "grad": grad.tolist()}
 
 
 def _accumulation(case: dict[str, Any]) -> dict[str, Any]:
     """The same, one micro-batch at a time under weights computed for the whole step."""
     batch, canonical = _batch(case), case["canonical"]
-    advantages = torch.tensor(case["inputs"]["advantages"], dtype=torch.float64)
+    advantages = _tensor(case["inputs"]["advantages"])
     new = batch["new"].requires_grad_()
-    weights = _reduction(canonical)(batch["mask"])
+    weights = _reduction(canonical)(batch["mask"], batch["group"])
     rows = torch.arange(len(new)).split(case["params"]["splits"])
     total = 0.0
     for part in rows:
@@ -91,19 +113,45 @@ def _accumulation(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _clip(canonical: dict[str, Any]) -> Any:
-    low, high = canonical["clip"]["low"], canonical["clip"]["high"]
+    node = canonical["clip"]
+    if node["kind"] == "cispo":
+        return partial(clip.cispo, weight_min=node["min"], weight_max=node["max"])
+    bounds = {"eps_low": node["low"], "eps_high": node["high"]}
+    if node["kind"] == "hard":
+        return partial(clip.hard, **bounds)
+    cap = node["dual_c"] or node["delta"]  # TRL's delta is dual clip by another name
     if canonical["ratio"] == "sequence":
-        return partial(clip.gspo, eps_low=low, eps_high=high)
-    if low == high:
-        return partial(clip.symmetric, eps=low)
-    return partial(clip.clip_higher, eps_low=low, eps_high=high)
+        return partial(clip.gspo, **bounds, length_normalised=True, dual_clip=cap)
+    if node["low"] == node["high"]:
+        return partial(clip.symmetric, eps=node["low"], dual_clip=cap)
+    return partial(clip.clip_higher, **bounds, dual_clip=cap)
+
+
+def _tis(node: dict[str, Any] | None) -> Correction:
+    if not node:
+        return tis.none()
+    level = {"token": tis.token, "sequence": tis.sequence}[node["level"]]
+    return level(
+        mode=node["mode"],
+        minimum=node["min"],
+        maximum=node["max"],
+        normalise=bool(node.get("batch_normalize")),
+    )
+
+
+def _kl(node: dict[str, Any] | None) -> Regularizer:
+    if not node:
+        return regularizer.none()
+    return regularizer.kl(estimator=node["type"], coefficient=node["coef"])
 
 
 def _reduction(canonical: dict[str, Any]) -> Any:
     rows = "skip" if canonical.get("empty_rows") == "skip" else "count"
     return {
         "token-mean": reduction.token_mean,
+        "group-token-mean": reduction.group_token_mean,
         "seq-mean-token-mean": partial(reduction.sequence_mean, empty_rows=rows),
+        "seq-mean-token-sum": partial(reduction.constant, horizon=1, empty_rows=rows),
         "seq-mean-token-sum-norm": partial(
             reduction.constant, horizon=canonical.get("horizon"), empty_rows=rows
         ),
@@ -113,33 +161,66 @@ def _reduction(canonical: dict[str, Any]) -> Any:
 def _advantage(case: dict[str, Any]) -> dict[str, Any]:
     knobs = case["canonical"].get("adv") or case["canonical"]
     groups = sorted(set(case["inputs"]["group"]))
-    rewards = torch.tensor(case["inputs"]["rewards"], dtype=torch.float64).view(len(groups), -1)
+    rewards = _tensor(case["inputs"]["rewards"]).view(len(groups), -1)
+    scale = {"ddof": knobs.get("ddof"), "eps": knobs.get("eps")}
     function = {
-        "none": advantage.none,
-        "group_std": partial(advantage.group_std, ddof=knobs.get("ddof"), eps=knobs.get("eps")),
-    }[knobs["scale"]]
-    keep, lengths = torch.ones_like(rewards).bool(), torch.ones(len(groups))
-    return {"output": function(rewards, keep, lengths, {}).values_PG.flatten().tolist()}
+        ("group_mean", "none"): advantage.none,
+        ("group_mean", "group_std"): partial(advantage.group_std, **scale),
+        ("group_mean", "batch_std"): partial(advantage.batch_std, **scale),
+        ("leave_one_out", "none"): advantage.rloo,
+    }[knobs.get("center", "group_mean"), knobs["scale"]]
+    vote, lengths = torch.ones_like(rewards).bool(), torch.ones(len(groups))
+    return {"output": function(rewards, vote, lengths, {}).values_PG.flatten().tolist()}
 
 
 def _logprob_entropy(case: dict[str, Any]) -> dict[str, Any]:
-    logits = torch.tensor(case["inputs"]["logits"], dtype=torch.float64)
+    """Both statistics, and the gradient of the case's own probe of them."""
+    logits = _tensor(case["inputs"]["logits"]).requires_grad_()
     labels = torch.tensor(case["inputs"]["labels"])
-    stats = from_logits(logits, labels, case["canonical"]["temperature"])
-    return {"logprobs": stats.logprobs_BL.tolist(), "entropy": stats.entropy_BL.tolist()}
+    stats = from_logits(logits, labels, case["canonical"]["temperature"], entropy_gradient=True)
+    count = labels.numel()
+    probe = (
+        (stats.logprobs_BL.flatten() * torch.linspace(-1, 1, count).double()).sum()
+        + (stats.entropy_BL.flatten() * torch.linspace(0.5, -0.25, count).double()).sum()
+    )  # fmt: skip
+    (grad,) = torch.autograd.grad(probe, logits)
+    return {
+        "logprobs": stats.logprobs_BL.tolist(),
+        "entropy": stats.entropy_BL.tolist(),
+        "loss": probe.item(),
+        "grad": grad.tolist(),
+    }
+
+
+def _entropy(case: dict[str, Any]) -> dict[str, Any]:
+    """Averaged entropy and its gradient with respect to the logits."""
+    batch = _batch(case)
+    logits = _tensor(case["inputs"]["logits"]).requires_grad_()
+    labels = torch.tensor(case["inputs"]["labels"])
+    stats = from_logits(logits, labels, 1.0, entropy_gradient=True)
+    weights = _reduction(case["canonical"])(batch["mask"], batch["group"])
+    loss = (stats.entropy_BL * weights).sum()
+    (grad,) = torch.autograd.grad(loss, logits)
+    return {
+        "per_token": stats.entropy_BL.tolist(),
+        "loss": loss.item(),
+        "grad": grad.tolist(),
+    }
 
 
 def _length_penalty(case: dict[str, Any]) -> dict[str, Any]:
-    lengths = torch.tensor([case["inputs"]["lengths"]], dtype=torch.float64)
     knobs = {"max_length": case["canonical"]["max_len"], "margin": case["canonical"]["cache"]}
+    lengths = _tensor([case["inputs"]["lengths"]])
     return {"output": length_penalty.overlong_soft(lengths, **knobs)[0].tolist()}
 
 
 _BY_KIND = {
     "loss": _loss,
     "e2e": _loss,
+    "kl": _loss,
     "accumulation": _accumulation,
     "advantage": _advantage,
     "logprob_entropy": _logprob_entropy,
+    "entropy": _entropy,
     "length_penalty": _length_penalty,
 }
