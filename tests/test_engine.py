@@ -36,7 +36,7 @@ def logprobs_of_learner(engine, completions, n, temperature):
     shape = (len(problems), n)
     zeros, ones = torch.zeros(shape).double(), torch.ones(shape).bool()
     prompt_ids = [engine.policy.encode(prompt) for prompt in PROMPTS]
-    groups = Groups(problems, prompt_ids, completions, [], zeros, zeros, ones)
+    groups = Groups(problems, prompt_ids, completions, [], zeros, zeros, zeros, ones, ones, ones)
     batch = pack(groups, Advantages(zeros), engine.policy.pad_id, torch.device("cpu"))
     return batch, token_stats(engine.policy.model, batch, temperature)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_ablate.learner import Learner, Objective, _microbatches, _minibatches
 from grpo_ablate.models import Policy
-from grpo_ablate.techniques import clip, lr_batch, reduction
+from grpo_ablate.techniques import clip, lr_batch, reduction, regularizer, tis
 from grpo_ablate.types import Batch
 
 ROWS, WIDTH = 8, 10
@@ -45,14 +46,26 @@ def batch(advantages=None, rows=ROWS):
     if advantages is None:
         advantages = torch.randn(rows, generator=generator).double()
     group = torch.arange(rows) // 2
-    return Batch(ids, attention, response, old.masked_fill(~response, 0.0), advantages, group)
+    return Batch(
+        ids_BL=ids,
+        attention_BL=attention,
+        response_BL=response,
+        old_logprobs_BL=old.masked_fill(~response, 0.0),
+        ref_logprobs_BL=torch.zeros_like(old),
+        weights_BL=torch.ones_like(old),
+        advantages_B=advantages,
+        group_B=group,
+    )
 
 
 def objective(**changes):
     parts = {
-        "clip": partial(clip.symmetric, eps=0.2),
+        "clip": partial(clip.symmetric, eps=0.2, dual_clip=None),
         "reduction": reduction.token_mean,
+        "regularizer": regularizer.none(),
+        "correction": tis.none(),
         "temperature": 1.0,
+        "reference": None,
     }
     return Objective(**(parts | changes))
 
@@ -92,6 +105,7 @@ REDUCTIONS = {
     "token_mean": reduction.token_mean,
     "sequence_mean": partial(reduction.sequence_mean, empty_rows="count"),
     "constant": partial(reduction.constant, horizon=7, empty_rows="count"),
+    "group_token_mean": reduction.group_token_mean,
 }
 each_reduction = pytest.mark.parametrize("reduce", REDUCTIONS.values(), ids=REDUCTIONS.keys())
 
@@ -112,13 +126,14 @@ def test_k16_padding_leaves_the_gradient_alone(policy, monkeypatch, reduce):
     """K16: five columns of rubbish that attention masks."""
     rows = batch()
     pad = partial(torch.nn.functional.pad, pad=(0, 5))
-    wide = Batch(
-        pad(rows.ids_BL, value=7),
-        pad(rows.attention_BL),
-        pad(rows.response_BL),
-        pad(rows.old_logprobs_BL, value=50.0),
-        rows.advantages_B,
-        rows.group_B,
+    wide = replace(
+        rows,
+        ids_BL=pad(rows.ids_BL, value=7),
+        attention_BL=pad(rows.attention_BL),
+        response_BL=pad(rows.response_BL),
+        old_logprobs_BL=pad(rows.old_logprobs_BL, value=50.0),
+        ref_logprobs_BL=pad(rows.ref_logprobs_BL, value=50.0),
+        weights_BL=pad(rows.weights_BL, value=50.0),
     )
     goal = objective(reduction=reduce)
     plain = gradient_of(policy, monkeypatch, 10_000, rows, goal)
@@ -171,7 +186,7 @@ def test_first_update_is_on_policy_and_later_ones_are_not(policy):
     with torch.no_grad():
         logprobs = token_stats(policy.model, rows, 1.0).logprobs_BL
     old = logprobs.masked_fill(~rows.response_BL, 0.0)
-    rows = Batch(**{**vars(rows), "old_logprobs_BL": old})
+    rows = replace(rows, old_logprobs_BL=old)
     once = learner(copy.deepcopy(policy)).update(
         rows, objective(), budget(1), 10, 1e-3, np.random.default_rng(0)
     )
@@ -202,7 +217,112 @@ def test_fewer_groups_than_mini_batches():
 def test_micro_batches_respect_the_budget(micro_tokens):
     rows = batch()
     lengths = rows.attention_BL.sum(1)
-    parts = list(_microbatches(rows, micro_tokens))
+    parts = list(_microbatches(lengths, micro_tokens))
     assert sorted(torch.cat(parts).tolist()) == list(range(ROWS))
     for part in parts:
         assert len(part) == 1 or len(part) * lengths[part].max() <= micro_tokens
+
+
+def own_logprobs(policy, rows):
+    from grpo_ablate.loss import token_stats
+
+    with torch.no_grad():
+        return token_stats(policy.model, rows, 1.0).logprobs_BL.masked_fill(~rows.response_BL, 0.0)
+
+
+OBJECTIVES = {
+    "entropy": {"regularizer": regularizer.entropy_bonus(coefficient=0.5)},
+    "kl": {"regularizer": regularizer.kl(estimator="k3", coefficient=0.5)},
+    "tis": {"correction": tis.sequence(mode="truncate", minimum=None, maximum=2, normalise=True)},
+    "gspo": {
+        "clip": partial(
+            clip.gspo, eps_low=0.2, eps_high=0.2, length_normalised=True, dual_clip=None
+        )
+    },
+    "cispo": {"clip": partial(clip.cispo, weight_min=None, weight_max=1.1)},
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("micro_tokens", [1, 25])
+def test_k2_holds_for_every_kind_of_term(policy, monkeypatch, name, micro_tokens):
+    """Regularizers and corrections share the step's one denominator: float64, 1e-12."""
+    parts = OBJECTIVES[name]
+    if name == "kl":
+        shifted = copy.deepcopy(policy.model)
+        with torch.no_grad():
+            for parameter in shifted.parameters():
+                parameter.mul_(1.1)
+        parts = parts | {"reference": shifted}
+    goal = objective(**parts)
+    whole = gradient_of(policy, monkeypatch, 10_000, batch(), goal)
+    plain = gradient_of(policy, monkeypatch, 10_000, batch(), objective())
+    assert (whole - plain).abs().max() > 1e-6, "the term has an effect"
+    split = gradient_of(policy, monkeypatch, micro_tokens, batch(), goal)
+    torch.testing.assert_close(split, whole, rtol=0, atol=1e-12)
+
+
+def test_kl_needs_distance_to_pull(policy, monkeypatch):
+    """At the reference itself the KL is 0 and so is its gradient; the log says so."""
+    goal = objective(**OBJECTIVES["kl"], reference=copy.deepcopy(policy.model))
+    still = gradient_of(policy, monkeypatch, 10_000, batch(), goal)
+    plain = gradient_of(policy, monkeypatch, 10_000, batch(), objective())
+    torch.testing.assert_close(still, plain, rtol=0, atol=1e-12)
+    update = learner(policy).update(batch(), goal, budget(), 10, 1e-3, np.random.default_rng(0))
+    assert update.trace.kl_N.abs().max() < 1e-12
+    assert len(update.trace.kl_N) == len(update.trace.log_ratio_N)
+
+
+def test_tis_moves_the_ratio_to_the_learners_own_and_weights_the_rest(policy):
+    """The sampler is off by a factor of e^0.5 a token: the ratio is 1 all the same."""
+    rows = batch()
+    own = own_logprobs(policy, rows)
+    off = replace(rows, old_logprobs_BL=(own - 0.5).masked_fill(~rows.response_BL, 0.0))
+    goal = objective(
+        correction=tis.token(mode="truncate", minimum=None, maximum=2.0, normalise=False)
+    )
+    found = learner(policy).update(off, goal, budget(), 10, 1e-3, np.random.default_rng(0))
+    assert found.trace.log_ratio_N.abs().max() < 1e-12
+    torch.testing.assert_close(
+        found.trace.weight_N, torch.full_like(found.trace.weight_N, np.exp(0.5))
+    )
+
+
+@each_reduction
+def test_k3_a_masked_row_is_an_empty_row(policy, monkeypatch, reduce):
+    """K3: overlong filtering. The gradient is the kept rows' own, times what the rows count."""
+    rows = batch()
+    response = rows.response_BL.clone()
+    response[-2:] = False
+    goal = objective(reduction=reduce)
+    masked = replace(rows, response_BL=response)
+    found = gradient_of(policy, monkeypatch, 30, masked, goal)
+    kept = gradient_of(policy, monkeypatch, 10_000, rows.rows(torch.arange(ROWS - 2)), goal)
+    counted = 1.0 if reduce is reduction.token_mean else (ROWS - 2) / ROWS
+    # the model's RMSNorm computes in float32, so its gradient is linear to 1e-8 only
+    torch.testing.assert_close(found, kept * counted, rtol=0, atol=1e-7)
+
+
+def test_k4_every_row_masked(policy):
+    """K4: loss 0, no step of optimizer or schedule, nothing to measure rather than NaN."""
+    rows = replace(batch(), response_BL=torch.zeros(ROWS, WIDTH).bool())
+    before, student = weights(policy), learner(policy)
+    update = student.update(rows, objective(), budget(2), 10, 1e-3, np.random.default_rng(0))
+    assert update.losses == [0.0, 0.0]
+    assert (update.applied, student.applied, len(update.trace.log_ratio_N)) == (0, 0, 0)
+    torch.testing.assert_close(weights(policy), before, rtol=0, atol=0)
+
+
+@each_reduction
+def test_k16_a_batch_twice_has_the_same_gradient(policy, monkeypatch, reduce):
+    """K16: other groups with the same rows."""
+    rows = batch()
+    twice = rows.rows(torch.arange(ROWS).repeat(2))
+    twice = replace(twice, group_B=torch.arange(2 * ROWS) // 2)
+    goal = objective(reduction=reduce)
+    torch.testing.assert_close(
+        gradient_of(policy, monkeypatch, 10_000, twice, goal),
+        gradient_of(policy, monkeypatch, 10_000, rows, goal),
+        rtol=0,
+        atol=1e-12,
+    )

@@ -9,8 +9,9 @@ import torch
 
 from grpo_ablate import metrics
 from grpo_ablate.loss import from_logits
+from grpo_ablate.plans import Tally
 from grpo_ablate.rollout import Rollout
-from grpo_ablate.types import Advantages, Completions, Groups, Problem, Tally, Trace, Update
+from grpo_ablate.types import Advantages, Completions, Groups, Problem, Trace, Update
 
 
 def step(
@@ -22,6 +23,8 @@ def step(
     norms=(1.0,),
     lengths=None,
     filters=True,
+    shaping=None,
+    train=None,
     **trace,
 ):
     """Metrics of a made-up step of P prompts × G responses."""
@@ -32,7 +35,16 @@ def step(
     completions = Completions(ids, [[0.0] * len(i) for i in ids], [False] * count)
     problems = tuple(Problem("?", "!", 1) for _ in raw)
     groups = Groups(
-        problems, [[1]] * len(raw), completions, [""] * count, raw_PG, raw_PG - 0.5, keep_PG
+        problems,
+        [[1]] * len(raw),
+        completions,
+        [""] * count,
+        raw_rewards_PG=raw_PG,
+        penalty_PG=torch.full_like(raw_PG, -0.75),
+        shaping_PG=torch.tensor(shaping).double() if shaping else torch.full_like(raw_PG, 0.25),
+        keep_PG=keep_PG,
+        vote_PG=keep_PG,
+        train_PG=keep_PG if train is None else torch.tensor(train),
     )
     dropped = int((~keep_PG.any(1)).sum())
     seen = {
@@ -41,6 +53,11 @@ def step(
         "entropy_N": torch.ones(len(log_ratio)),
         "clipped_low_N": torch.zeros(len(log_ratio)).bool(),
         "clipped_high_N": torch.zeros(len(log_ratio)).bool(),
+        "capped_N": torch.zeros(len(log_ratio)).bool(),
+        "unbounded_N": torch.zeros(len(log_ratio)).bool(),
+        "kl_N": torch.zeros(0),
+        "regularizer_N": torch.zeros(len(log_ratio)),
+        "weight_N": torch.ones(len(log_ratio)),
     } | trace
     update = Update([0.5] * len(norms), list(norms), Trace(**seen), lr=1e-4, planned=4)
     rollout = Rollout(groups, Tally(1, len(raw), dropped))
@@ -57,7 +74,8 @@ def test_rewards_are_over_everything_sampled():
     row = step([[1, 0], [0, 0]], keep=[[True, True], [False, False]])
     assert value(row, "reward/raw_mean") == 0.25
     assert value(row, "reward/mean") == -0.25
-    assert value(row, "reward/penalty_mean") == -0.5
+    assert value(row, "reward/penalty_mean") == -0.75
+    assert value(row, "reward/shaping_mean") == 0.25
     assert value(row, "reward/group_std") == 0.25, "population std 0.5 and 0"
     assert value(row, "reward/std") == pytest.approx(math.sqrt(0.1875))
     assert value(row, "reward/frac_zero_std") == 0.5
@@ -93,6 +111,42 @@ def test_clip_fractions_and_activity():
     assert value(row, "ratio/clip_frac_low") == 0.25
     assert value(row, "ratio/clip_frac_high") == 0.25
     assert value(row, "technique/activity") == value(row, "technique/activity_clip") == 0.5
+
+
+def test_k24_dual_clip_and_the_unbounded_branch_are_counted_apart():
+    """K24: of four tokens one is capped and two are where nothing bounds the loss."""
+    flags = torch.tensor([[1, 0, 0, 0], [0, 1, 1, 0]]).bool()
+    row = step([[1, 0]], log_ratio=[0.0] * 4, capped_N=flags[0], unbounded_N=flags[1])
+    assert value(row, "ratio/clip_frac_dual") == 0.25
+    assert value(row, "ratio/unbounded_frac") == 0.5
+    assert value(row, "technique/activity_clip") == 0.25, "a cap acts, an absent one does not"
+
+
+def test_the_reference_is_measured_only_where_there_is_one():
+    assert step([[1, 0]])["policy/kl_ref"][1] == 0
+    assert value(step([[1, 0]], kl_N=torch.tensor([0.1, 0.3])), "policy/kl_ref") == pytest.approx(
+        0.2
+    )
+
+
+def test_shaping_that_a_whole_group_gets_alike_has_nothing_to_act_on():
+    """It cancels in the group's baseline: one of two groups varies."""
+    row = step([[1, 0], [1, 0]], shaping=[[0.05, 0.05], [0.05, 0.0]], moved=["shaping"])
+    assert value(row, "technique/activity") == 0.5
+
+
+def test_activity_of_masking_regularizer_and_tis():
+    row = step(
+        [[1, 0], [1, 0]],
+        train=[[True, False], [True, True]],
+        log_ratio=[0.0] * 2,
+        regularizer_N=torch.tensor([-0.3, 0.1]),
+        weight_N=torch.tensor([1 + 1e-6, 1.5]),
+    )
+    assert value(row, "technique/activity_masking") == 0.25
+    assert value(row, "technique/activity_regularizer") == pytest.approx(0.2)
+    assert value(row, "technique/activity_tis") == 0.5, "rounding is no action"
+    assert value(row, "sampling/effective_responses") == 3
 
 
 def test_c8_both_variances():
@@ -141,6 +195,10 @@ def test_k4_an_empty_step_has_empty_metrics_not_nan():
         sequence_log_ratio_S=empty,
         clipped_low_N=empty.bool(),
         clipped_high_N=empty.bool(),
+        capped_N=empty.bool(),
+        unbounded_N=empty.bool(),
+        regularizer_N=empty,
+        weight_N=empty,
     )
     pooled = metrics.pool([row])
     assert pooled["optim/updates"] == 0

@@ -93,3 +93,14 @@ def test_sizes():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef):
                 assert node.end_lineno - node.lineno < 60, (path, node.name)
+
+
+@pytest.mark.parametrize("group", LEVERS)
+def test_docs_have_a_row_for_each_technique_and_its_knobs(group):
+    text = (ROOT / "docs/techniques.md").read_text()
+    rows = dict(re.findall(rf"^\| \[`{group}=(\w+)`\]\(\S+\) \|(.*)$", text, re.MULTILINE))
+    assert rows.keys() == set(variants.names(group))
+    for name, row in rows.items():
+        knobs = set(re.findall(r"`(\w+)`", row.split(" | ")[2]))
+        assert knobs == set(variants.signature(group, name)), name
+    assert all((ROOT / "docs" / link).is_file() for link in re.findall(r"\]\((\.\./\S+)\)", text))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
 from grpo_ablate.rollout import Collector
-from grpo_ablate.techniques import length_penalty, sampling
+from grpo_ablate.techniques import length_penalty, masking, sampling, shaping
 from grpo_ablate.types import Completions, Problem
 
 
 class Script:
     """Task and engine in one: prompt k is its slot's draw, rewards come from a function of it."""
 
-    def __init__(self, reward, prompt_length=1):
-        self.reward, self.prompt_length = reward, prompt_length
+    def __init__(self, reward, prompt_length=1, cut=99):
+        self.reward, self.prompt_length, self.cut = reward, prompt_length, cut
         self.asked: list[int] = []
         self.seeds: list[int] = []
         self.drawn = 0
@@ -27,12 +29,15 @@ class Script:
     def score(self, problem, text):
         return float(self.reward(int(problem.answer), int(text)))
 
+    def formatted(self, text):
+        return text == "1"
+
     # engine: the text of sample j is "j", its length j + 1
     def generate(self, prompt_ids, n, *, temperature, seeds):
         self.asked.append(len(prompt_ids))
         self.seeds += seeds
         rows = [[j] * (j + 1) for _ in prompt_ids for j in range(n)]
-        return Completions(rows, [[0.0] * len(r) for r in rows], [False] * len(rows))
+        return Completions(rows, [[0.0] * len(r) for r in rows], [len(r) > self.cut for r in rows])
 
     # policy
     def encode(self, prompt):
@@ -42,13 +47,31 @@ class Script:
         return str(ids[0])
 
 
-def collect(script, plan, prompts=4, penalty=length_penalty.none, seed=1, step=1, limit=8):
-    collector = Collector(script, script, script, plan, penalty, limit)
+def collect(script, plan, prompts=4, seed=1, step=1, limit=8, **techniques):
+    plain = {
+        "length_penalty": length_penalty.none,
+        "shaping": shaping.none,
+        "masking": masking.none,
+    }
+    collector = Collector(
+        policy=script,
+        task=script,
+        engine=script,
+        sampling=plan,
+        max_prompt_tokens=limit,
+        **(plain | techniques),
+    )
     return collector.collect(seed, step, prompts)
 
 
-def dynamic(cap=1.0, rounds=4):
-    return sampling.dynamic(temperature=1.0, group_size=2, max_filter_ratio=cap, max_rounds=rounds)
+def dynamic(cap=1.0, rounds=4, group_size=2, filter_on="raw"):
+    return sampling.dynamic(
+        temperature=1.0,
+        group_size=group_size,
+        filter_on=filter_on,
+        max_filter_ratio=cap,
+        max_rounds=rounds,
+    )
 
 
 def test_refills_only_what_is_missing():
@@ -89,8 +112,11 @@ def test_k8_a_length_penalty_does_not_bring_a_dead_group_to_life():
     def by_length(lengths):
         return -0.1 * lengths
 
-    rollout = collect(Script(lambda prompt, j: 0), dynamic(rounds=1), penalty=by_length)
+    wrong = Script(lambda prompt, j: 0)
+    rollout = collect(wrong, dynamic(rounds=1), length_penalty=by_length)
     assert not rollout.groups.keep_PG.any()
+    shaped = collect(wrong, dynamic(rounds=1, filter_on="shaped"), length_penalty=by_length)
+    assert shaped.groups.keep_PG.all(), "and with filter_on=shaped it does"
     assert rollout.groups.rewards_PG[0].tolist() == pytest.approx([-0.1, -0.2])
 
 
@@ -99,7 +125,7 @@ def test_rewards_are_raw_plus_penalty():
         return -0.1 * lengths
 
     plan = sampling.standard(temperature=1.0, group_size=2)
-    groups = collect(Script(lambda prompt, j: j), plan, penalty=by_length).groups
+    groups = collect(Script(lambda prompt, j: j), plan, length_penalty=by_length).groups
     assert groups.raw_rewards_PG[0].tolist() == [0, 1]
     assert groups.rewards_PG[0].tolist() == pytest.approx([-0.1, 0.8])
     torch.testing.assert_close(groups.lengths_PG[0], torch.tensor([1.0, 2.0]).double())
@@ -120,3 +146,29 @@ def test_common_random_numbers():
 def test_no_prompt_that_fits_is_an_error_not_a_loop():
     with pytest.raises(ValueError, match="raise it or make the task's questions shorter"):
         collect(Script(lambda p, j: 0, prompt_length=9), dynamic())
+
+
+def test_shaping_is_added_and_told_apart():
+    """Sample 1 alone has the form; its bonus is no part of the raw reward."""
+    bonus = partial(shaping.format_bonus, format_weight=0.05)
+    plan = sampling.standard(temperature=1.0, group_size=2)
+    groups = collect(Script(lambda prompt, j: 0), plan, shaping=bonus).groups
+    assert groups.shaping_PG[0].tolist() == [0.0, 0.05]
+    assert groups.rewards_PG[0].tolist() == [0.0, 0.05]
+    assert groups.raw_rewards_PG[0].tolist() == [0.0, 0.0]
+
+
+def test_k5_masked_rows_do_not_vote_and_leave_a_dead_group():
+    """K5: only the long, truncated sample 3 is right: without its vote the group is dead."""
+    script = Script(lambda prompt, j: j == 3, cut=3)
+    plan = dynamic(rounds=1, group_size=4)
+    silent = collect(script, plan, masking=partial(masking.overlong, vote=False)).groups
+    assert not silent.keep_PG.any()
+    voting = collect(script, plan, masking=partial(masking.overlong, vote=True)).groups
+    assert voting.vote_PG.all()
+    assert voting.train_PG[0].tolist() == [True, True, True, False]
+
+
+def test_what_a_filter_drops_neither_votes_nor_trains():
+    groups = collect(Script(lambda prompt, j: prompt), dynamic(rounds=1)).groups
+    assert not (groups.vote_PG | groups.train_PG).any()

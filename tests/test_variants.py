@@ -7,7 +7,7 @@ import pytest
 from grpo_ablate import knobs, variants
 from grpo_ablate.variants import ConfigError
 
-SYMMETRIC = {"name": "symmetric", "eps": 0.2}
+SYMMETRIC = {"name": "symmetric", "eps": 0.2, "dual_clip": None}
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,8 @@ SYMMETRIC = {"name": "symmetric", "eps": 0.2}
         ("clip", {**SYMMETRIC, "eps": "0.2"}, r"clip\.eps must be a number, got '0\.2' \(str\)"),
         ("clip", {**SYMMETRIC, "eps": True}, r"clip\.eps must be a number, got True"),
         ("clip", {**SYMMETRIC, "eps": 0.0}, r"clip\.eps must lie in \(0, 1\), got 0\.0"),
+        ("clip", {**SYMMETRIC, "dual_clip": 0.5}, r"must lie in \[1, 1e\+12\] or null, got 0\.5"),
+        ("clip", {**SYMMETRIC, "dual_clip": "x"}, r"must be a number or null, got 'x'"),
         ("clip", {**SYMMETRIC, "eps": 1}, r"clip\.eps must lie in \(0, 1\), got 1"),
         ("clip", {**SYMMETRIC, "eps": float("nan")}, r"clip\.eps must lie in"),
         (
@@ -41,7 +43,10 @@ def test_refusals(group, node, message):
 
 def test_bind_fills_the_knobs_in():
     bound = variants.bind("clip", SYMMETRIC)
-    assert (bound.func.__name__, bound.keywords) == ("symmetric", {"eps": 0.2})
+    assert (bound.func.__name__, bound.keywords) == (
+        "symmetric",
+        {"eps": 0.2, "dual_clip": None},
+    )
 
 
 @pytest.mark.parametrize(

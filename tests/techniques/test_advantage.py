@@ -18,6 +18,8 @@ VARIANTS = {
     "constant": partial(advantage.constant, scale=0.5),
     "ema_std": partial(advantage.ema_std, decay=0.99, ddof=1, eps=1e-4),
     "smooth": partial(advantage.smooth, weight=0.5, ddof=1, eps=1e-4),
+    "batch_std": partial(advantage.batch_std, ddof=1, eps=1e-4),
+    "rloo": advantage.rloo,
     "length_buckets": partial(advantage.length_buckets, buckets=2),
 }
 BY_GROUP = {name: variant for name, variant in VARIANTS.items() if name != "length_buckets"}
@@ -27,12 +29,12 @@ each_variant = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANT
 rewards = arrays("float64", (3, 4), elements=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 
 
-def run(variant, rewards_PG, keep_PG=None, lengths_P=None, state=None):
+def run(variant, rewards_PG, vote_PG=None, lengths_P=None, state=None):
     rewards_PG = torch.as_tensor(rewards_PG, dtype=torch.float64)
-    keep_PG = torch.ones_like(rewards_PG).bool() if keep_PG is None else torch.tensor(keep_PG)
+    vote_PG = torch.ones_like(rewards_PG).bool() if vote_PG is None else torch.tensor(vote_PG)
     if lengths_P is None:
         lengths_P = torch.arange(len(rewards_PG)).double()
-    return variant(rewards_PG, keep_PG, torch.as_tensor(lengths_P).double(), state or {})
+    return variant(rewards_PG, vote_PG, torch.as_tensor(lengths_P).double(), state or {})
 
 
 R2 = 0.5**0.5  # sample std of [1, 0]; 1 / sqrt(3) is that of [1, 0, 0], both by hand
@@ -41,6 +43,8 @@ LITERAL = [
     ("none", [[1, 0, 0, 0]], [[0.75, -0.25, -0.25, -0.25]]),
     ("none", [[0.1] * 8], [[0.0] * 8]),
     ("constant", [[1, 0, 0, 0]], [[1.5, -0.5, -0.5, -0.5]]),
+    ("rloo", [[1, 0, 0, 0]], [[1.0, -1 / 3, -1 / 3, -1 / 3]]),
+    ("rloo", [[1, 0], [1, 1]], [[1.0, -1.0], [0.0, 0.0]]),
     (
         "length_buckets",
         [[1, 1], [0, 0], [1, 0], [1, 1]],
@@ -52,7 +56,8 @@ LITERAL = [
 @pytest.mark.parametrize(("name", "rewards_PG", "expected"), LITERAL)
 def test_literal(name, rewards_PG, expected):
     found = run(VARIANTS[name], rewards_PG).values_PG
-    torch.testing.assert_close(found, torch.tensor(expected).double(), rtol=0, atol=1e-12)
+    exact = torch.tensor(expected, dtype=torch.float64)
+    torch.testing.assert_close(found, exact, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("ddof", "expected"), [(1, R2), (0, 1.0)])
@@ -60,6 +65,40 @@ def test_k6_group_of_one_and_zero(ddof, expected):
     """K6: [1, 0] gives ±0.7071 with the sample std and ±1 with the population's."""
     found = run(partial(advantage.group_std, ddof=ddof, eps=0.0), [[1, 0]]).values_PG
     torch.testing.assert_close(found, torch.tensor([[expected, -expected]]).double())
+
+
+@pytest.mark.parametrize(("ddof", "variance"), [(1, 1 / 3), (0, 1 / 4)])
+def test_batch_std_by_hand(ddof, variance):
+    """Rewards 1, 0, 0, 1 have mean 1/2 and squares of 1 in all, over 3 or 4."""
+    variant = partial(advantage.batch_std, ddof=ddof, eps=0.0)
+    found = run(variant, [[1, 0], [0, 1]]).values_PG
+    expected = 0.5 / variance**0.5
+    torch.testing.assert_close(found[0], torch.tensor([expected, -expected]).double())
+
+
+def test_batch_std_sees_the_spread_between_groups():
+    """Group means 0.25 and 10.25: the step's std is far above either group's."""
+    variant = partial(advantage.batch_std, ddof=1, eps=0.0)
+    near = run(variant, [[1, 0, 0, 0], [1, 0, 0, 0]]).values_PG[0, 0]
+    far = run(variant, [[1, 0, 0, 0], [11, 10, 10, 10]]).values_PG[0, 0]
+    assert far < near / 5
+
+
+@given(rewards_PG=rewards)
+def test_rloo_is_a_change_of_scale_and_no_more(rewards_PG):
+    """N / (n - 1) times `none`, n = 4."""
+    torch.testing.assert_close(
+        run(advantage.rloo, rewards_PG).values_PG,
+        run(advantage.none, rewards_PG).values_PG * 4 / 3,
+        rtol=0,
+        atol=1e-12,
+    )
+
+
+def test_rloo_counts_voters_not_rows():
+    """Two of three vote: each is compared with the other."""
+    found = run(advantage.rloo, [[9, 1, 0]], [[False, True, True]]).values_PG
+    torch.testing.assert_close(found, torch.tensor([[0, 1, -1]]).double())
 
 
 def test_ema_std_by_hand():
