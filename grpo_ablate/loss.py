@@ -97,4 +97,5 @@ def pack(groups: Groups, advantages: Advantages, pad_id: int, device: torch.devi
         old[row, start:end] = torch.tensor(logprobs, dtype=torch.float64)
     values = advantages.values_PG.flatten()[flat]
     group = torch.tensor([i // groups.group_size for i in flat], dtype=torch.long)
-    return Batch(*(t.to(device) for t in (ids, attention, response, old, values, group)))
+    rewards = groups.rewards_PG.flatten()[flat]
+    return Batch(*(t.to(device) for t in (ids, attention, response, old, values, group, rewards)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from grpo_ablate.models import Policy
+from grpo_ablate.scoring import Judge, without_faults
 from grpo_ablate.streams import Stream, rng, subseed
 from grpo_ablate.types import Completions, Engine, Groups, Problem, Sampling, Tally, Task
 
@@ -31,6 +32,7 @@ class Collector:
     sampling: Sampling
     length_penalty: Callable[[Tensor], Tensor]
     max_prompt_tokens: int
+    judge: Judge = field(default_factory=Judge)
 
     def collect(self, seed: int, step: int, prompts: int) -> Rollout:
         """Sample groups until the batch is full or the technique's rounds are used up.
@@ -82,18 +84,20 @@ class Collector:
         shape = (len(problems), self.sampling.group_size)
         texts = [self.policy.decode(ids) for ids in completions.ids]
         asked = [problem for problem in problems for _ in range(self.sampling.group_size)]
-        scores = [self.task.score(*pair) for pair in zip(asked, texts, strict=True)]
-        raw_PG = torch.tensor(scores, dtype=torch.float64).view(shape)
-        keep_PG = torch.ones(shape, dtype=torch.bool)
+        scores = self.judge(self.task, asked, texts)
+        raw_PG, keep_PG = without_faults(torch.tensor(scores, dtype=torch.float64).view(shape))
         groups = Groups(problems, prompt_ids, completions, texts, raw_PG, raw_PG, keep_PG)
         return replace(groups, rewards_PG=raw_PG + self.length_penalty(groups.lengths_PG))
 
     def _filter(self, groups: Groups, tally: Tally) -> tuple[Groups, Tally]:
         """Mark what the technique keeps, and count what it drops."""
-        keep_PG = self.sampling.keep(groups.raw_rewards_PG, tally)
+        keep_PG = self.sampling.keep(groups.raw_rewards_PG, tally) & groups.keep_PG
         dropped = int((~keep_PG.any(1)).sum())
         return replace(groups, keep_PG=keep_PG), Tally(
-            tally.rounds + 1, tally.sampled + len(groups), tally.dropped + dropped
+            tally.rounds + 1,
+            tally.sampled + len(groups),
+            tally.dropped + dropped,
+            tally.excluded + int((~groups.keep_PG).sum()),
         )
 
 

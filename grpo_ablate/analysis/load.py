@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from grpo_ablate.files import is_locked, read_json
+from grpo_ablate import liveness
+from grpo_ablate.files import read_json
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,13 @@ class Run:
     conditions: tuple[str, ...]
     """What was typed beside arm and seed."""
     state: str
-    """complete, running, failed, or waiting."""
+    """complete, running, waiting, failed, interrupted, paused or stale; see `liveness`."""
     reason: str
-    """Why it failed; empty otherwise."""
+    """Why it is not complete; empty otherwise."""
     code_changed: bool
     """The source changed between the freeze and the start of this run."""
+    deviated: bool
+    """Somebody resumed it with another configuration: no clean arm any more."""
     seconds: float
     metrics: pd.DataFrame
     """metrics.csv, indexed by step; empty before the first row."""
@@ -39,7 +41,7 @@ class Run:
 
 def read_run(folder: Path) -> Run:
     """Read one run folder; missing or half-written files give empty frames."""
-    status, manifest = _status(folder), read_json(folder / "manifest.json")
+    status, manifest = liveness.status(folder), read_json(folder / "manifest.json")
     return Run(
         folder=folder,
         arm=manifest["arm"],
@@ -49,6 +51,7 @@ def read_run(folder: Path) -> Run:
         state=status.get("state", "waiting"),
         reason=_first_line(status.get("reason", "")),
         code_changed=status.get("source") not in (None, manifest.get("code", {}).get("source")),
+        deviated=bool(manifest.get("deviations")),
         seconds=float(status.get("seconds", 0.0)),
         metrics=_frame(folder / "metrics.csv"),
         evals=_frame(folder / "eval.csv"),
@@ -60,15 +63,6 @@ def read_study(output_dir: Path) -> list[Run]:
     folders = [path.parent for path in output_dir.glob("*/seed=*/manifest.json")]
     runs = [read_run(folder) for folder in folders]
     return sorted(runs, key=lambda run: (run.arm != run.baseline, run.arm, run.seed))
-
-
-def _status(folder: Path) -> dict[str, Any]:
-    """Read status.json; a run that was killed together with its parent has failed."""
-    status = read_json(folder / "status.json")
-    here = status.get("host") == socket.gethostname()
-    if status.get("state") == "running" and here and not is_locked(folder / ".lock"):
-        status |= {"state": "failed", "reason": "its process died without a word"}
-    return status
 
 
 def _frame(path: Path) -> pd.DataFrame:
