@@ -23,8 +23,9 @@ class Keeper:
         """Connect what makes up a run's state."""
         self._checkpoints, self._learner, self._sentry = checkpoints, learner, sentry
         self.records = records
-        self._columns: Sequence[str] = ()
         self._scores: dict[int, tuple[float, float]] = {}
+        self.fresh = True
+        """The run began anew."""
 
     def due(self, step: int) -> bool:
         """Tell whether the cadence asks for a checkpoint after this step."""
@@ -46,9 +47,9 @@ class Keeper:
         Args:
             columns: of eval.csv.
         """
-        self._columns = columns
         step = self._checkpoints.newest()
-        self.records.start(columns, anew=step is None)
+        self.fresh = step is None
+        self.records.start(columns, anew=self.fresh)
         if step is None:
             return Progress()
         self._checkpoints.drop_after(step)  # damaged ones: they will be written again

@@ -177,11 +177,9 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _bury(folder: Path, code: int, pid: int) -> None:
     """Write down the end of a worker that could not do so itself."""
     status = read_json(folder / "status.json")
-    if (
-        code in (0, worker.BUSY)
-        or not folder.is_dir()
-        or (status.get("state") != "running" and status)
-    ):
+    if not folder.is_dir():
+        return  # removed under way: there is no place to write to
+    if code in (0, worker.BUSY) or (status.get("state") != "running" and status):
         return
     if status.get("pid", pid) != pid:
         return  # the folder belongs to another process, which writes its own status

@@ -57,7 +57,10 @@ class Sentry:
     def begin(self, step: int) -> None:
         """Note that a step begins."""
         self._step, self._raised = step, 0
-        self._start = self._learner.state() if self.alarms.acts("pause") else None
+        self._start = None
+        if self.alarms.acts("pause"):
+            self._start = self._learner.state()
+            self._windows = {k: list(m["past"]) for k, m in self.alarms.memory.items()}
 
     def guard(self, norm: float, loss: float, batch: Batch) -> Literal["apply", "skip", "halt"]:
         """Judge a gradient before it moves anything; see `learner.Guard`.
@@ -97,9 +100,15 @@ class Sentry:
         return event.action if event and event.action in ("pause", "rollback") else "go on"
 
     def undo(self) -> None:
-        """Put the step's start back, after a pause."""
+        """Put the step's start back, after a pause.
+
+        Only the mark of having fired stays, so that the resumed run is not paused by the very
+        batch that somebody has just looked at: it is taken within the rule's cooldown.
+        """
         assert self._start is not None
         self._learner.load_state(self._start)
+        for name, past in self._windows.items():
+            self.alarms.memory[name]["past"] = past
 
     def healthy(self) -> bool:
         """Tell whether no entropy alarm has gone off within its window: fit to roll back to."""

@@ -34,7 +34,7 @@ def train(
     sentry, keeper = stages.sentry, stages.keeper
     progress = keeper.restore(stages.evaluate.columns())
     stages.engine.push(stages.policy.model)
-    if progress.step == 0:
+    if keeper.fresh:
         records.evaluation(0, stages.evaluate())
     while progress.step < steps:
         outcome = _step(stages, config, progress)
