@@ -214,9 +214,9 @@ def check_rules(rules: Mapping[str, Any]) -> None:
         for key, known in (("kind", _KINDS), ("action", ACTIONS)):
             if rule[key] not in known:
                 raise ConfigError(f"{where}.{key}={rule[key]} is unknown{hint(rule[key], known)}")
-        for key in ("window", "threshold", "cooldown"):
-            if not isinstance(rule[key], (int, float)) or not 0 <= rule[key] < math.inf:
-                raise ConfigError(f"{where}.{key} must be a number, at least 0; got {rule[key]!r}")
+        for key, low in (("window", 1), ("threshold", -math.inf), ("cooldown", 0)):
+            if not isinstance(rule[key], (int, float)) or not low <= rule[key] < math.inf:
+                raise ConfigError(f"{where}.{key} must be a number from {low}; got {rule[key]!r}")
 
 
 def acting(node: Mapping[str, Any]) -> dict[str, Any]:

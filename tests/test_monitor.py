@@ -1,4 +1,4 @@
-"""Alarms on made-up streams: each fires at the right step, and there is one on which it must not."""
+"""Alarms on made-up streams: one that fires each at the right step, one that must not."""
 
 from __future__ import annotations
 

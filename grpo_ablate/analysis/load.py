@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ class Run:
     """metrics.csv, indexed by step; empty before the first row."""
     evals: pd.DataFrame
     """eval.csv, indexed by step."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """events.jsonl: the alarms."""
 
 
 def read_run(folder: Path) -> Run:
@@ -55,6 +58,7 @@ def read_run(folder: Path) -> Run:
         seconds=float(status.get("seconds", 0.0)),
         metrics=_frame(folder / "metrics.csv"),
         evals=_frame(folder / "eval.csv"),
+        events=_lines(folder / "events.jsonl"),
     )
 
 
@@ -74,6 +78,14 @@ def _frame(path: Path) -> pd.DataFrame:
     if len(whole) < 2:
         return pd.DataFrame()
     return pd.read_csv(StringIO("".join(whole)), index_col="step")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Read JSON lines; one cut short by a crash is left out."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(text) for text in lines if text.endswith("\n") and text.strip()]
 
 
 def _first_line(text: Any) -> str:
