@@ -9,6 +9,9 @@ import sys
 COMMANDS = {
     "train": "run arms over seeds (the default: no word needed)",
     "report": "print the table and draw the figures of a folder of runs",
+    "status": "show where each run of a folder stands, live",
+    "resume": "go on with a paused or stopped run: resume RUN [OVERRIDE...]",
+    "replay": "show a metrics.csv to the alarms: replay RUN [monitor=NAME]",
 }
 """Word → what it does; each is `grpo_ablate.commands.<word>` with `main(argv) -> exit code`."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from statistics import fmean
 
 from grpo_ablate.knobs import Count, Index, Positive
 from grpo_ablate.models import Policy
+from grpo_ablate.scoring import Judge
 from grpo_ablate.streams import Stream, subseed
 from grpo_ablate.types import Completions, Engine, Problem, Task
 
@@ -43,6 +45,7 @@ class HeldOut:
         policy: Policy,
         task: Task,
         engine: Engine,
+        judge: Judge = Judge(),  # noqa: B008  frozen, so it may be shared
         *,
         problems: Count,
         temperature: Positive,
@@ -55,6 +58,7 @@ class HeldOut:
             policy: encodes and decodes.
             task: asks and judges.
             engine: answers.
+            judge: asks the task for rewards.
             problems: held-out questions used, the first of the task's set.
             temperature: of the sampled pass.
             seed: of the sampled pass.
@@ -69,14 +73,21 @@ class HeldOut:
                 f"evaluation.problems={problems} exceeds the {len(held_out)} questions the task"
                 " holds out; lower it or raise task.held_out"
             )
-        self.policy, self.task, self.engine = policy, task, engine
+        self.policy, self.task, self.engine, self.judge = policy, task, engine, judge
         self.problems = held_out[:problems]
         self.temperature, self.seed, self.samples = temperature, seed, samples
 
     def columns(self) -> list[str]:
         """Return the names of all scores, in the order of `eval.csv`."""
         by_difficulty = [f"eval/accuracy_{level}" for level in self._levels()]
-        return ["eval/accuracy", "eval/sampled_accuracy", "eval/length_mean", *by_difficulty]
+        return [
+            "eval/accuracy",
+            "eval/selection_accuracy",
+            "eval/test_accuracy",
+            "eval/sampled_accuracy",
+            "eval/length_mean",
+            *by_difficulty,
+        ]
 
     def __call__(self) -> Evaluation:
         """Evaluate the engine's current weights."""
@@ -88,6 +99,9 @@ class HeldOut:
             by_level[problem.difficulty].append(reward)
         scores = {
             "eval/accuracy": fmean(rewards),
+            # disjoint halves: what chooses a checkpoint must not grade it (article: X7)
+            "eval/selection_accuracy": fmean(rewards[::2]),
+            "eval/test_accuracy": fmean(rewards[1::2]) if rewards[1:] else math.nan,
             "eval/sampled_accuracy": fmean(
                 self._score([self.policy.decode(ids) for ids in sampled.ids])
             ),
@@ -108,8 +122,9 @@ class HeldOut:
         )
 
     def _score(self, texts: list[str]) -> list[float]:
-        pairs = zip(self.problems, texts, strict=True)
-        return [self.task.score(problem, text) for problem, text in pairs]
+        scores = self.judge(self.task, self.problems, texts)
+        # an answer that cannot be judged is not right: the denominator stays the same for all
+        return [0.0 if math.isnan(score) else score for score in scores]
 
     @staticmethod
     def _sample(problem: Problem, text: str, reward: float) -> Sample:

@@ -43,10 +43,11 @@ class Table:
     Numbers are written with repr, which reads back to the same float; NaN is an empty cell.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        """Start the file anew with its header."""
+    def __init__(self, path: Path, columns: Sequence[str], *, anew: bool = True) -> None:
+        """Start the file anew with its header, or go on with the one that is there."""
         self.path, self.columns = path, list(columns)
-        write_atomic(path, ",".join(self.columns) + "\n")
+        if anew:
+            write_atomic(path, ",".join(self.columns) + "\n")
 
     def append(self, row: Mapping[str, float]) -> None:
         """Add one row; its keys must be exactly the columns."""
@@ -57,6 +58,19 @@ class Table:
 def append_jsonl(path: Path, values: Iterable[Mapping[str, Any]]) -> None:
     """Add one JSON object a line."""
     _append(path, "\n".join(json.dumps(value, ensure_ascii=False) for value in values))
+
+
+def cut(path: Path, length: int) -> None:
+    """Cut a file to a length that it had before, and see to it that the disk knows.
+
+    Raises:
+        OSError: the file is gone, or shorter than that: bytes once written are lost.
+    """
+    with path.open("r+b") as file:
+        if file.seek(0, os.SEEK_END) < length:
+            raise OSError(f"{path} is shorter than its checkpoint says; remove the run's folder")
+        file.truncate(length)
+        os.fsync(file.fileno())
 
 
 def _append(path: Path, text: str) -> None:

@@ -83,4 +83,10 @@ def problem_with(value: Any, annotation: Any) -> str | None:
     return f"must be {_WORDS[annotation]}, got {value!r} ({type(value).__name__})"
 
 
-_WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}
+_WORDS = {
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+    str: "a text",
+    dict: "a mapping",
+}

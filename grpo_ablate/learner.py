@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,6 +21,10 @@ from grpo_ablate.types import Batch, PolicyTerm, Trace, Update
 
 _KL = regularizer.kl(estimator="k3", coefficient=1.0).loss
 """How the distance to the reference is logged, whatever the arm's own estimator."""
+
+Guard = Callable[[float, float, Batch], Literal["apply", "skip", "halt"]]
+"""Asked (gradient norm, loss, mini-batch) before each optimizer step: take it, leave it out, or
+stop the whole update. After a halt the caller puts the weights of the step's start back."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class Learner:
         steps: int,
         base_lr: float,
         order: np.random.Generator,
+        guard: Guard | None = None,
     ) -> Update:
         """Take the configured optimizer steps on one rollout.
 
@@ -91,33 +97,68 @@ class Learner:
             steps: of the whole run, for schedules that end.
             base_lr: the model's.
             order: shuffles groups into mini-batches.
+            guard: may leave a step out; None: a loss or gradient that is no number is an error.
 
         Returns:
             What happened, token by token.
 
         Raises:
-            FloatingPointError: loss or gradient is not a number; the weights are as before.
+            FloatingPointError: no guard, and loss or gradient is not a number; the weights are as
+                before.
         """
         lr = lr_batch.lr(self.applied, steps, base_lr)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         batch = self._prepared(batch, objective)
-        losses, norms, traces = [], [], []
+        losses, norms, traces, skipped = [], [], [], 0
+        planned = lr_batch.epochs * lr_batch.minibatches
         for _ in range(lr_batch.epochs):
             for rows in _minibatches(batch, lr_batch.minibatches, order):
-                loss, norm, trace = self._step(batch.rows(rows), objective, lr_batch.max_grad_norm)
-                losses.append(loss)
-                norms.append(norm)
-                traces.append(trace)
-        planned = lr_batch.epochs * lr_batch.minibatches
-        update = Update(losses, norms, _joined(traces), lr, planned)
+                part = batch.rows(rows)
+                loss, norm, trace = self._accumulate(part, objective, lr_batch.max_grad_norm)
+                verdict = (guard or _finite)(norm, loss, part)
+                if verdict == "apply":
+                    self._apply(norm)
+                    losses.append(loss)
+                    norms.append(norm)
+                    traces.append(trace)
+                self.optimizer.zero_grad()
+                skipped += verdict == "skip"
+                if verdict == "halt":
+                    return Update(losses, norms, _joined(traces), lr, planned, skipped, True)
+        update = Update(losses, norms, _joined(traces), lr, planned, skipped)
         self.applied += update.applied > 0
         return update
 
-    def _step(
+    def state(self) -> dict[str, Tensor]:
+        """Return a copy of all that `load_state` needs: weights, AdamW's memory, the clock."""
+        named = dict(self.model.named_parameters())
+        copies = {f"model.{name}": p.detach().cpu().clone() for name, p in named.items()}
+        for name, parameter in named.items():
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                copies[f"optimizer.{key}.{name}"] = value.detach().cpu().clone()
+        return copies | {"optimizer.applied": torch.tensor(self.applied)}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Become the learner that `state` was taken from."""
+        self.applied = int(state["optimizer.applied"])
+        self.optimizer.state.clear()
+        for name, parameter in self.model.named_parameters():
+            parameter.data.copy_(state[f"model.{name}"])
+            for key in ("step", "exp_avg", "exp_avg_sq"):
+                value = state.get(f"optimizer.{key}.{name}")
+                if value is not None:
+                    device = value.device if key == "step" else parameter.device
+                    self.optimizer.state[parameter][key] = value.to(device).clone()
+
+    def _accumulate(
         self, batch: Batch, objective: Objective, max_grad_norm: float
     ) -> tuple[float, float, Trace]:
-        """Accumulate the gradient of one mini-batch over micro-batches, then step once."""
+        """Accumulate the gradient of one mini-batch over micro-batches and clip it.
+
+        Returns:
+            Loss, gradient norm before clipping, trace.
+        """
         # one denominator for the whole optimizer step, whatever the micro-batches are
         weights_BL = objective.reduction(batch.response_BL, batch.group_B)
         loss, traces = 0.0, []
@@ -129,26 +170,16 @@ class Learner:
             part_loss.backward()  # type: ignore[no-untyped-call]
             loss += part_loss.item()
             traces.append(trace)
-        norm = self._apply(loss, max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_grad_norm).item()
         return loss, norm, _joined(traces)
 
-    def _apply(self, loss: float, max_grad_norm: float) -> float:
-        """Clip and step; return the norm before clipping.
+    def _apply(self, norm: float) -> None:
+        """Step, unless the gradient is exactly 0.
 
-        A gradient of exactly 0 takes no step: else Adam's momentum would go on moving a policy
-        that got no signal.
+        Else Adam's momentum would go on moving a policy that got no signal.
         """
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_grad_norm).item()
-        if not (math.isfinite(norm) and math.isfinite(loss)):
-            self.optimizer.zero_grad()
-            raise FloatingPointError(
-                f"loss {loss}, gradient norm {norm}: not finite; lower lr_batch.lr_scale, or"
-                " tighten the clip"
-            )
         if norm > 0:
             self.optimizer.step()
-        self.optimizer.zero_grad()
-        return norm
 
     def _term(self, batch: Batch, objective: Objective) -> tuple[Tensor, Trace]:
         """Return the token losses of a micro-batch, and what there is to log of it."""
@@ -196,6 +227,21 @@ class Learner:
             stats = token_stats(model, part, temperature)
             found_BL[rows, : part.ids_BL.shape[1]] = stats.logprobs_BL.double()
         return found_BL.masked_fill(~batch.response_BL, 0.0)
+
+
+def _finite(norm: float, loss: float, batch: Batch) -> Literal["apply"]:
+    """Guard a learner that stands alone."""
+    if not (math.isfinite(norm) and math.isfinite(loss)):
+        raise FloatingPointError(not_finite(loss, norm))
+    return "apply"
+
+
+def not_finite(loss: float, norm: float) -> str:
+    """Say what is not a number, and the remedy."""
+    return (
+        f"loss {loss}, gradient norm {norm}: not finite; lower lr_batch.lr_scale, or tighten the"
+        " clip"
+    )
 
 
 def _minibatches(batch: Batch, count: int, order: np.random.Generator) -> Iterator[Tensor]:

@@ -106,5 +106,6 @@ def pack(groups: Groups, advantages: Advantages, pad_id: int, device: torch.devi
         weights_BL=torch.ones_like(old),
         advantages_B=advantages.values_PG.flatten()[flat],
         group_B=torch.tensor([i // groups.group_size for i in flat], dtype=torch.long),
+        rewards_B=groups.rewards_PG.flatten()[flat],
     )
     return Batch(**{name: getattr(batch, name).to(device) for name in Batch.__dataclass_fields__})

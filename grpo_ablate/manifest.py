@@ -14,16 +14,24 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-NOT_HASHED = ("arm", "output_dir", "study")
-"""Keys that say where a run lies and what it is called, not what it does."""
+from grpo_ablate.files import read_json
+from grpo_ablate.monitor import acting
+
+NOT_HASHED = ("arm", "output_dir", "study", "checkpoint")
+"""Keys that say where a run lies, what it is called and how often it is saved, not what it does."""
 
 _PACKAGE = Path(__file__).parent
 _VERSIONED = ("torch", "transformers", "hydra-core", "omegaconf", "numpy")
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Return a short hash of all that determines a run's numbers, its seed included."""
+    """Return a short hash of all that determines a run's numbers, its seed included.
+
+    Of the alarms only those count that may act: one that warns changes nothing.
+    """
     relevant = {key: value for key, value in config.items() if key not in NOT_HASHED}
+    if "monitor" in relevant:
+        relevant["monitor"] = acting(relevant["monitor"])
     text = json.dumps(_canonical(relevant), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -45,6 +53,17 @@ def load_config(folder: Path) -> dict[str, Any]:
     config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
     assert isinstance(config, dict)
     return {str(key): value for key, value in config.items()}
+
+
+def deviated(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's configuration with what `resume RUN OVERRIDE...` has changed since."""
+    node = OmegaConf.create(dict(config))
+    for deviation in read_json(folder / "manifest.json").get("deviations", []):
+        for key, value in deviation["overrides"].items():
+            OmegaConf.update(node, key, value)
+    plain = OmegaConf.to_container(node)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
 
 
 def describe(config: Mapping[str, Any], arm: str, delta: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ METRICS: dict[str, Pool] = {
     "reward/raw_mean": "mean",
     "reward/penalty_mean": "mean",
     "reward/shaping_mean": "mean",
+    "reward/excluded": "sum",
     "policy/entropy": "mean",
     "policy/loss": "mean",
     "policy/kl_ref": "mean",
@@ -59,6 +60,8 @@ METRICS: dict[str, Pool] = {
     "optim/grad_norm": "mean",
     "optim/grad_norm_max": "max",
     "optim/updates": "sum",
+    "optim/skipped": "sum",
+    "monitor/alarms": "sum",
     "technique/activity": "mean",
     "technique/activity_clip": "mean",
     "technique/activity_advantage": "mean",
@@ -108,7 +111,7 @@ def step_metrics(
         | _sampling(rollout)
         | _advantage(rollout.groups, advantages)
         | _activity(rollout, update, filters)
-        | {"perf/seconds": (seconds, 1.0)}
+        | {"perf/seconds": (seconds, 1.0), "monitor/alarms": (0.0, 1.0)}
     )
     acted = [found[f"technique/activity_{lever}"] for lever in moved]
     seen = [value for value, weight in acted if weight > 0]
@@ -190,6 +193,7 @@ def _policy(update: Update) -> dict[str, Weighted]:
         "optim/grad_norm": _mean(steps),
         "optim/grad_norm_max": (steps.max().item(), 1.0) if len(steps) else (math.nan, 0.0),
         "optim/updates": (float(update.applied), 1.0),
+        "optim/skipped": (float(update.skipped), 1.0),
     }
 
 
@@ -214,6 +218,7 @@ def _sampling(rollout: Rollout) -> dict[str, Weighted]:
         "sampling/effective_groups": (float(live_P.sum()), 1.0),
         "sampling/effective_responses": (float(groups.train_PG[live_P].sum()), 1.0),
         "sampling/rounds": (float(rollout.tally.rounds), 1.0),
+        "reward/excluded": (float(rollout.tally.excluded), 1.0),
     }
 
 

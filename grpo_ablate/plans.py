@@ -19,6 +19,8 @@ class Tally:
     """Groups."""
     dropped: int = 0
     """Groups."""
+    excluded: int = 0
+    """Responses whose reward function failed."""
 
     @property
     def filter_ratio(self) -> float:

@@ -93,6 +93,6 @@ def line(folder: Path) -> str:
         f"{status.get('seconds', 0):.0f} s",
         *(f"{key} {value:.3f}" for key, value in status.get("latest", {}).items()),
     ]
-    if status["state"] == "failed":
+    if status["state"] not in ("running", "complete"):
         parts.append(str(status.get("reason", "")).splitlines()[0])
     return "  ".join(parts)

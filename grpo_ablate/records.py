@@ -1,4 +1,4 @@
-"""What a run writes: metrics.csv, eval.csv, samples.jsonl and status.json."""
+"""What a run writes: metrics.csv, eval.csv, samples.jsonl, events.jsonl and status.json."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_ablate.evaluation import Evaluation
-from grpo_ablate.files import Table, append_jsonl, write_atomic, write_json
+from grpo_ablate.files import Table, append_jsonl, cut, write_atomic, write_json
 from grpo_ablate.metrics import METRICS, Weighted
 
 _LIVE = {
@@ -21,6 +21,9 @@ _LIVE = {
     "length": "completion/length_mean",
 }
 """What `status.json` shows of the latest step."""
+
+_GROWING = ("metrics.csv", "eval.csv", "samples.jsonl", "events.jsonl")
+"""Files that a resume cuts to the length they had at its checkpoint."""
 
 
 class Records:
@@ -36,7 +39,9 @@ class Records:
             steps: of the whole run.
         """
         self.folder = folder
-        self._began = time.time()
+        self.hash = config_hash
+        self._began = time.monotonic()
+        self._earlier = 0.0
         self._written = 0.0
         self._status: dict[str, Any] = {
             "state": "running",
@@ -50,18 +55,53 @@ class Records:
         }
         self._write_status()
 
-    def start(self, score_columns: Sequence[str]) -> None:
-        """Begin the tables anew."""
-        self._metrics = Table(self.folder / "metrics.csv", ["step", *METRICS])
-        self._eval = Table(self.folder / "eval.csv", ["step", *score_columns])
-        write_atomic(self.folder / "samples.jsonl", "")
+    def start(self, score_columns: Sequence[str], *, anew: bool = True) -> None:
+        """Begin the tables anew, or go on with those there are."""
+        self._metrics = Table(self.folder / "metrics.csv", ["step", *METRICS], anew=anew)
+        self._eval = Table(self.folder / "eval.csv", ["step", *score_columns], anew=anew)
+        if anew:
+            for name in ("samples.jsonl", "events.jsonl"):
+                write_atomic(self.folder / name, "")
+
+    def position(self) -> dict[str, Any]:
+        """Return how much is written so far: what `go_back` takes."""
+        lengths = {name: (self.folder / name).stat().st_size for name in _GROWING}
+        return {"lengths": lengths, "seconds": self._seconds(), "latest": self._status["latest"]}
+
+    def go_back(self, position: Mapping[str, Any], step: int, *, events: bool = True) -> None:
+        """Cut the files to what they held at a checkpoint: no row is lost, none doubled.
+
+        Args:
+            position: of the checkpoint.
+            step: of the checkpoint.
+            events: False leaves events.jsonl whole: a rollback is to stay on record.
+        """
+        for name, length in position["lengths"].items():
+            if events or name != "events.jsonl":
+                cut(self.folder / name, length)
+        if events:
+            self._began, self._earlier = time.monotonic(), position["seconds"]
+        self._status |= {"step": step, "latest": dict(position["latest"])}
+        self._write_status()
+
+    def event(self, line: Mapping[str, Any]) -> None:
+        """Append an alarm to events.jsonl."""
+        append_jsonl(self.folder / "events.jsonl", [line])
+        self._status["alarms"] = self._status.get("alarms", 0) + 1
+
+    def dump(self, name: str, text: str) -> Path:
+        """Write a file for a person to read under dumps/."""
+        path = self.folder / "dumps" / name
+        path.parent.mkdir(exist_ok=True)
+        write_atomic(path, text)
+        return path
 
     def progress(self, step: int, row: Mapping[str, Weighted]) -> None:
         """Note the step reached; to disk at most once a second."""
         self._status["step"] = step
         live = {short: row[name] for short, name in _LIVE.items()}
         self._status["latest"] |= {k: value for k, (value, weight) in live.items() if weight > 0}
-        if time.time() - self._written >= 1.0:
+        if abs(time.time() - self._written) >= 1.0:
             self._write_status()
 
     def metrics(self, step: int, row: Mapping[str, float]) -> None:
@@ -76,10 +116,13 @@ class Records:
         self._status["latest"]["accuracy"] = evaluation.scores["eval/accuracy"]
         self._write_status()
 
-    def complete(self) -> None:
-        """Declare the run finished."""
-        self._status["state"] = "complete"
+    def end(self, state: str, reason: str = "", best: Mapping[str, Any] | None = None) -> str:
+        """Declare the run complete, paused or interrupted, and why; return the state."""
+        self._status |= {"state": state} | ({"reason": reason} if reason else {})
+        if best:
+            self._status["best"] = dict(best)
         self._write_status()
+        return state
 
     def failed(self, error: BaseException) -> None:
         """Declare the run failed, and why."""
@@ -91,5 +134,9 @@ class Records:
     def _write_status(self) -> None:
         self._written = time.time()
         self._status["heartbeat"] = self._written
-        self._status["seconds"] = round(self._written - self._began, 3)
+        self._status["seconds"] = round(self._seconds(), 3)
         write_json(self.folder / "status.json", self._status)
+
+    def _seconds(self) -> float:
+        """Return the time at work, by a clock that nobody sets back."""
+        return self._earlier + time.monotonic() - self._began

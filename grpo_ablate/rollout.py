@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from grpo_ablate.models import Policy
 from grpo_ablate.plans import Roles, Sampling, Tally
+from grpo_ablate.scoring import Judge, without_faults
 from grpo_ablate.streams import Stream, rng, subseed
 from grpo_ablate.types import Completions, Engine, Groups, Problem, Task
 
@@ -34,6 +35,7 @@ class Collector:
     shaping: Callable[[Tensor, Sequence[Sequence[int]]], Tensor]
     masking: Callable[[Tensor], Roles]
     max_prompt_tokens: int
+    judge: Judge = field(default_factory=Judge)
 
     def collect(self, seed: int, step: int, prompts: int) -> Rollout:
         """Sample groups until the batch is full or the technique's rounds are used up.
@@ -85,7 +87,8 @@ class Collector:
         shape = (len(problems), self.sampling.group_size)
         texts = [self.policy.decode(ids) for ids in completions.ids]
         asked = [problem for problem in problems for _ in range(self.sampling.group_size)]
-        scores = [self.task.score(*pair) for pair in zip(asked, texts, strict=True)]
+        scores = self.judge(self.task, asked, texts)
+        raw_PG, real_PG = without_faults(torch.tensor(scores, dtype=torch.float64).view(shape))
         formatted_PG = torch.tensor([self.task.formatted(text) for text in texts]).view(shape)
         lengths_PG = torch.tensor([len(ids) for ids in completions.ids]).double().view(shape)
         roles = self.masking(torch.tensor(completions.truncated).view(shape))
@@ -94,18 +97,18 @@ class Collector:
             prompt_ids,
             completions,
             texts,
-            raw_rewards_PG=torch.tensor(scores, dtype=torch.float64).view(shape),
+            raw_rewards_PG=raw_PG,
             penalty_PG=self.length_penalty(lengths_PG),
             shaping_PG=self.shaping(formatted_PG, completions.ids),
-            keep_PG=torch.ones(shape, dtype=torch.bool),
-            vote_PG=roles.vote_PG,
-            train_PG=roles.train_PG,
+            keep_PG=real_PG,
+            vote_PG=roles.vote_PG & real_PG,
+            train_PG=roles.train_PG & real_PG,
         )
 
     def _filter(self, groups: Groups, tally: Tally) -> tuple[Groups, Tally]:
         """Mark what the technique keeps, and count what it drops."""
         seen_PG = groups.raw_rewards_PG if self.sampling.on == "raw" else groups.rewards_PG
-        keep_PG = self.sampling.keep(seen_PG, groups.vote_PG, tally)
+        keep_PG = self.sampling.keep(seen_PG, groups.vote_PG, tally) & groups.keep_PG
         dropped = int((~keep_PG.any(1)).sum())
         kept = replace(
             groups,
@@ -113,8 +116,12 @@ class Collector:
             vote_PG=groups.vote_PG & keep_PG,
             train_PG=groups.train_PG & keep_PG,
         )
-        tally = Tally(tally.rounds + 1, tally.sampled + len(groups), tally.dropped + dropped)
-        return kept, tally
+        return kept, Tally(
+            tally.rounds + 1,
+            tally.sampled + len(groups),
+            tally.dropped + dropped,
+            tally.excluded + int((~groups.keep_PG).sum()),
+        )
 
 
 def concatenate(parts: Sequence[Groups]) -> Groups:

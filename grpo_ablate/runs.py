@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from grpo_ablate import arms, devices, worker
+from grpo_ablate import arms, devices, liveness, worker
 from grpo_ablate.compose import Job
 from grpo_ablate.files import (
     LockHeldError,
@@ -48,7 +48,7 @@ def check_folder(job: Job) -> None:
         return
     _check_same(job, load_config(job.folder))
     _check_conditions(job)
-    if is_locked(job.folder / ".lock"):
+    if is_locked(job.folder / ".lock") or liveness.elsewhere(job.folder):
         raise _being_run(job.folder)
 
 
@@ -92,9 +92,10 @@ def _check_same(job: Job, found: dict[str, Any]) -> None:
 def freeze(job: Job) -> None:
     """Write what the run is into its folder, before the first run of the sweep starts.
 
-    A complete run is left as it is. `config.yaml` comes last: a folder that has one is whole.
+    A complete or paused run is left as it is. One that will be resumed keeps its manifest, which
+    names the code it began with. `config.yaml` comes last: a folder that has one is whole.
     """
-    if is_complete(job.folder, config_hash(job.config)):
+    if is_complete(job.folder, config_hash(job.config)) or is_paused(job.folder):
         return
     job.folder.mkdir(parents=True, exist_ok=True)
     manifest = describe(job.config, job.arm, job.delta) | {
@@ -104,7 +105,8 @@ def freeze(job: Job) -> None:
     }
     try:
         with lock(job.folder / ".lock"):
-            write_json(job.folder / "manifest.json", manifest)
+            if not any(job.folder.glob("checkpoints/step=*")):
+                write_json(job.folder / "manifest.json", manifest)
             for name, value in (("delta.yaml", job.delta), ("config.yaml", job.config)):
                 write_atomic(job.folder / name, OmegaConf.to_yaml(OmegaConf.create(value)))
             (job.folder / "status.json").unlink(missing_ok=True)
@@ -118,8 +120,13 @@ def is_complete(folder: Path, wanted_hash: str) -> bool:
     return status.get("state") == "complete" and status.get("hash") == wanted_hash
 
 
+def is_paused(folder: Path) -> bool:
+    """Tell whether an alarm paused the run: only `resume RUN` goes on with it."""
+    return read_json(folder / "status.json").get("state") == "paused"
+
+
 def run(folder: Path) -> str:
-    """Run a frozen folder in a process of its own, unless it is complete.
+    """Run or resume a frozen folder in a process of its own, unless it is complete or paused.
 
     Args:
         folder: as `freeze` left it.
@@ -129,6 +136,13 @@ def run(folder: Path) -> str:
     """
     if is_complete(folder, config_hash(load_config(folder))):
         return "complete"
+    if is_paused(folder):
+        return "paused"
+    return start(folder)
+
+
+def start(folder: Path) -> str:
+    """Run or resume a folder; return the state its status.json ends in."""
     command = [sys.executable, "-m", "grpo_ablate.worker", str(folder)]
     with devices.claim() as claim, (folder / "worker.log").open("a") as log:
         child = subprocess.Popen(
@@ -137,21 +151,34 @@ def run(folder: Path) -> str:
             stderr=subprocess.STDOUT,
             env={**os.environ, **claim.environment},
             pass_fds=claim.descriptors,
+            # a terminal's Ctrl-C goes to the whole group: the worker is to hear it once, from us
+            start_new_session=True,
         )
         try:
             code = child.wait()
         except BaseException:
-            child.terminate()
-            child.wait()
+            _end(child)
             _bury(folder, -signal.SIGTERM, child.pid)
             raise
     _bury(folder, code, child.pid)
     return str(read_json(folder / "status.json").get("state"))
 
 
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ask a worker to finish its step and save; a second Ctrl-C or SIGTERM ends it at once."""
+    child.terminate()
+    try:
+        child.wait()
+    except KeyboardInterrupt:
+        child.kill()
+        child.wait()
+
+
 def _bury(folder: Path, code: int, pid: int) -> None:
     """Write down the end of a worker that could not do so itself."""
     status = read_json(folder / "status.json")
+    if not folder.is_dir():
+        return  # removed under way: there is no place to write to
     if code in (0, worker.BUSY) or (status.get("state") != "running" and status):
         return
     if status.get("pid", pid) != pid:

@@ -44,7 +44,7 @@ class Task(Protocol):
         ...
 
     def score(self, problem: Problem, completion: str) -> float:
-        """Return the raw reward of one completion; total, never raises."""
+        """Return the raw reward of one completion; see `scoring.py` for one that fails."""
         ...
 
     def formatted(self, completion: str) -> bool:
@@ -194,6 +194,8 @@ class Batch:
     advantages_B: Tensor
     group_B: Tensor
     """Which group each row belongs to; optimizer steps never split a group."""
+    rewards_B: Tensor | None = None
+    """What the advantage saw of each row; for dumps, never trained on."""
 
     def __len__(self) -> int:
         """Return the number of rows B."""
@@ -207,7 +209,13 @@ class Batch:
             for name in self.__dataclass_fields__
             if name.endswith("_BL")
         }
-        return Batch(**cut, advantages_B=self.advantages_B[index], group_B=self.group_B[index])
+        rewards_B = None if self.rewards_B is None else self.rewards_B[index]
+        return Batch(
+            **cut,
+            advantages_B=self.advantages_B[index],
+            group_B=self.group_B[index],
+            rewards_B=rewards_B,
+        )
 
 
 @dataclass(frozen=True)
@@ -249,6 +257,10 @@ class Update:
     lr: float
     planned: int
     """Optimizer steps that the configuration asks for."""
+    skipped: int = 0
+    """Mini-batches left out because loss or gradient was not a number; not in the lists above."""
+    halted: bool = False
+    """An alarm stopped it midway."""
 
     @property
     def applied(self) -> int:

@@ -38,6 +38,8 @@ _MODULES = {group: f"techniques/{group}" for group in LEVERS} | {
     "task": "tasks/{name}",
     "learner": "learner",
     "evaluation": "evaluation",
+    "monitor": "monitor",
+    "checkpoint": "checkpoint",
 }
 GROUPS = tuple(_MODULES)
 

@@ -11,16 +11,21 @@ import sys
 from pathlib import Path
 
 from grpo_ablate.files import LockHeldError, lock
-from grpo_ablate.manifest import config_hash, load_config, source_hash
+from grpo_ablate.interrupt import Interrupt
+from grpo_ablate.manifest import config_hash, deviated, load_config, source_hash
 
 BUSY = 3
+INTERRUPTED = 130
+PAUSED = 5
+_CODES = {"complete": 0, "interrupted": INTERRUPTED, "paused": PAUSED}
 
 
 def main(folder: Path) -> int:
     """Train the run frozen in folder/config.yaml.
 
     Returns:
-        0 complete, 1 failed (status.json says why), BUSY where somebody else is at work.
+        0 complete, 1 failed (status.json says why), BUSY where somebody else is at work,
+        INTERRUPTED, PAUSED.
     """
     config = load_config(folder)
     try:
@@ -32,6 +37,7 @@ def main(folder: Path) -> int:
 
 
 def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
+    interrupt = Interrupt()
     # torch and transformers take seconds to import: only once the folder is ours
     import torch
     from transformers.utils import logging
@@ -45,12 +51,14 @@ def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
     torch.use_deterministic_algorithms(True, warn_only=True)
     records = Records(folder, config_hash(config), source_hash(), config["steps"])
     try:
-        train(config, records)
+        state = train(deviated(folder, config), records, interrupt)
     except BaseException as error:
-        records.failed(error)
+        try:
+            records.failed(error)
+        except OSError as other:  # a full disk or a vanished folder takes no last words either
+            print(f"{folder}: the failure could not be noted: {other}", file=sys.stderr)
         raise
-    records.complete()
-    return 0
+    return _CODES[state]
 
 
 if __name__ == "__main__":

@@ -38,12 +38,15 @@ _STYLES = ("-", "--")
 
 
 def draw_run(run: Run) -> Path:
-    """Draw one run's curves into `curves.png` in its folder."""
+    """Draw one run's curves into `curves.png` in its folder, dotted red where alarms went off."""
     figure, axes = _grid(f"{run.arm}, seed {run.seed}")
     for axis, (source, names, title) in zip(axes, _PANELS, strict=True):
         frame = run.evals if source == "eval" else run.metrics
         for name, style in zip(names, _STYLES, strict=False):
             _line(axis, frame, name, color=_COLOURS[1], linestyle=style, label=name)
+        for event in run.events:
+            if event["signal"] in names:
+                axis.axvline(event["step"], color="firebrick", linewidth=0.8, linestyle=":")
         _finish(axis, title, legend=len(names) > 1)
     return _save(figure, run.folder / "curves.png")
 

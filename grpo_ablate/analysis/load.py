@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import socket
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from grpo_ablate.files import is_locked, read_json
+from grpo_ablate import liveness
+from grpo_ablate.files import read_json
 
 
 @dataclass(frozen=True)
@@ -25,21 +26,25 @@ class Run:
     conditions: tuple[str, ...]
     """What was typed beside arm and seed."""
     state: str
-    """complete, running, failed, or waiting."""
+    """complete, running, waiting, failed, interrupted, paused or stale; see `liveness`."""
     reason: str
-    """Why it failed; empty otherwise."""
+    """Why it is not complete; empty otherwise."""
     code_changed: bool
     """The source changed between the freeze and the start of this run."""
+    deviated: bool
+    """Somebody resumed it with another configuration: no clean arm any more."""
     seconds: float
     metrics: pd.DataFrame
     """metrics.csv, indexed by step; empty before the first row."""
     evals: pd.DataFrame
     """eval.csv, indexed by step."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """events.jsonl: the alarms."""
 
 
 def read_run(folder: Path) -> Run:
     """Read one run folder; missing or half-written files give empty frames."""
-    status, manifest = _status(folder), read_json(folder / "manifest.json")
+    status, manifest = liveness.status(folder), read_json(folder / "manifest.json")
     return Run(
         folder=folder,
         arm=manifest["arm"],
@@ -49,9 +54,11 @@ def read_run(folder: Path) -> Run:
         state=status.get("state", "waiting"),
         reason=_first_line(status.get("reason", "")),
         code_changed=status.get("source") not in (None, manifest.get("code", {}).get("source")),
+        deviated=bool(manifest.get("deviations")),
         seconds=float(status.get("seconds", 0.0)),
         metrics=_frame(folder / "metrics.csv"),
         evals=_frame(folder / "eval.csv"),
+        events=_lines(folder / "events.jsonl"),
     )
 
 
@@ -60,15 +67,6 @@ def read_study(output_dir: Path) -> list[Run]:
     folders = [path.parent for path in output_dir.glob("*/seed=*/manifest.json")]
     runs = [read_run(folder) for folder in folders]
     return sorted(runs, key=lambda run: (run.arm != run.baseline, run.arm, run.seed))
-
-
-def _status(folder: Path) -> dict[str, Any]:
-    """Read status.json; a run that was killed together with its parent has failed."""
-    status = read_json(folder / "status.json")
-    here = status.get("host") == socket.gethostname()
-    if status.get("state") == "running" and here and not is_locked(folder / ".lock"):
-        status |= {"state": "failed", "reason": "its process died without a word"}
-    return status
 
 
 def _frame(path: Path) -> pd.DataFrame:
@@ -80,6 +78,14 @@ def _frame(path: Path) -> pd.DataFrame:
     if len(whole) < 2:
         return pd.DataFrame()
     return pd.read_csv(StringIO("".join(whole)), index_col="step")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Read JSON lines; one cut short by a crash is left out."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(text) for text in lines if text.endswith("\n") and text.strip()]
 
 
 def _first_line(text: Any) -> str:

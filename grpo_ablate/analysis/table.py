@@ -61,6 +61,12 @@ def advice(runs: Sequence[Run], study: Sequence[Run]) -> list[str]:
         for run in runs
         if run.code_changed
     ]
+    lines += [
+        f"deviated: {run.arm} seed {run.seed} was resumed with other settings (manifest.json):"
+        " no clean arm"
+        for run in runs
+        if run.deviated
+    ]
     have = {(run.arm, run.seed) for run in study if run.state == "complete"}
     missing: dict[tuple[str, ...], set[int]] = {}
     for run in runs:

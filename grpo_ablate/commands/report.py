@@ -35,7 +35,10 @@ def show(output_dir: Path, folders: Sequence[Path]) -> int:
     """
     from grpo_ablate.analysis import figures, load, table
 
-    runs = [load.read_run(folder) for folder in folders]
+    there = [folder for folder in folders if (folder / "manifest.json").is_file()]
+    for folder in sorted({*folders} - {*there}):
+        print(f"missing: {folder}: the run's folder is gone; the same command runs it again")
+    runs = [load.read_run(folder) for folder in there]
     print(table.render(runs))
     for run in runs:
         if not run.metrics.empty:
@@ -45,4 +48,5 @@ def show(output_dir: Path, folders: Sequence[Path]) -> int:
         print(f"figure: {path}")
     for line in table.advice(runs, everything):
         print(line)
-    return 0 if all(run.state == "complete" for run in runs) else 3
+    whole = len(runs) == len(folders) and all(run.state == "complete" for run in runs)
+    return 0 if whole else 3

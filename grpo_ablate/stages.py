@@ -1,0 +1,85 @@
+"""A run's configuration, bound: which function or object does each stage of the loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_ablate.evaluation import HeldOut
+from grpo_ablate.keeper import Keeper
+from grpo_ablate.learner import Learner, Objective
+from grpo_ablate.models import Policy, frozen
+from grpo_ablate.monitor import Limits
+from grpo_ablate.plans import LrBatch
+from grpo_ablate.records import Records
+from grpo_ablate.rollout import Collector
+from grpo_ablate.scoring import Judge
+from grpo_ablate.sentry import Sentry
+from grpo_ablate.types import Advantages, Engine
+from grpo_ablate.variants import bind
+
+_ANY_LENGTH = {"low": 0.0, "high": math.inf}
+"""The target interval of a length penalty without one."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A run's configuration, each node bound to its function."""
+
+    policy: Policy
+    engine: Engine
+    collector: Collector
+    advantage: Callable[..., Advantages]
+    learner: Learner
+    objective: Objective
+    lr_batch: LrBatch
+    evaluate: HeldOut
+    sentry: Sentry
+    keeper: Keeper
+
+
+def assemble(config: Mapping[str, Any], records: Records) -> Stages:
+    """Bind every node of a checked configuration to the code it names."""
+    policy: Policy = bind("model", config["model"])()
+    task = bind("task", config["task"])()
+    engine = bind("engine", config["engine"], policy)()
+    sampling = bind("sampling", config["sampling"])()
+    regularizer = bind("regularizer", config["regularizer"])()
+    limits = Limits(*(config["length_penalty"].get(k, d) for k, d in _ANY_LENGTH.items()))
+    alarms = bind("monitor", config["monitor"], limits)()
+    judge = Judge(alarms.reward_timeout, alarms.max_fault_share)
+    learner = bind("learner", config["learner"], policy)()
+    sentry = Sentry(alarms, policy, learner, records, sampling.temperature)
+    checkpoints = bind("checkpoint", config["checkpoint"], records.folder, records.hash)()
+    return Stages(
+        policy=policy,
+        engine=engine,
+        collector=Collector(
+            policy=policy,
+            task=task,
+            engine=engine,
+            sampling=sampling,
+            length_penalty=bind("length_penalty", config["length_penalty"]),
+            shaping=bind("shaping", config["shaping"]),
+            masking=bind("masking", config["masking"]),
+            max_prompt_tokens=config["engine"]["max_prompt_tokens"],
+            judge=judge,
+        ),
+        advantage=bind("advantage", config["advantage"]),
+        learner=learner,
+        objective=Objective(
+            clip=bind("clip", config["clip"]),
+            reduction=bind("reduction", config["reduction"]),
+            regularizer=regularizer,
+            correction=bind("tis", config["tis"])(),
+            temperature=sampling.temperature,
+            # taken before a checkpoint is restored: the model as the run began with it
+            reference=frozen(policy.model) if regularizer.reference else None,
+        ),
+        lr_batch=bind("lr_batch", config["lr_batch"])(),
+        evaluate=bind("evaluation", config["evaluation"], policy, task, engine, judge)(),
+        sentry=sentry,
+        keeper=Keeper(checkpoints, learner, sentry, records),
+    )
