@@ -87,6 +87,7 @@ class Keeper:
         state: dict[str, Any] = self._checkpoints.state(step)
         tensors: dict[str, Tensor] = self._checkpoints.tensors(step)
         self._learner.load_state(tensors)
+        self._scores = {} if state["score"] is None else {step: (state["score"], state["test"])}
         self._sentry.load_state(state["sentry"])
         self.records.go_back(state["position"], step, events=events)
         window = [{name: (v, w) for name, (v, w) in row.items()} for row in state["window"]]

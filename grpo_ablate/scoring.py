@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 from types import FrameType
 
 from torch import Tensor
@@ -67,7 +68,7 @@ class Judge:
         except Exception as error:  # whatever a stranger's function raises
             faults.append(f"{type(error).__name__}: {error} (prompt {problem.prompt!r})")
             return math.nan
-        if isinstance(reward, (int, float)) and math.isfinite(reward):
+        if isinstance(reward, Real) and math.isfinite(reward):
             return float(reward)
         faults.append(f"returned {reward!r}, not a finite number (prompt {problem.prompt!r})")
         return math.nan

@@ -38,6 +38,8 @@ def main(folder: Path) -> int:
 
 def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
     interrupt = Interrupt()
+    wanted = config_hash(config)  # of the arm as frozen: a deviation does not rename it
+    config = deviated(folder, config)
     # torch and transformers take seconds to import: only once the folder is ours
     import torch
     from transformers.utils import logging
@@ -49,9 +51,9 @@ def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
     torch.set_num_threads(config["threads"])
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # determinism on a GPU needs it
     torch.use_deterministic_algorithms(True, warn_only=True)
-    records = Records(folder, config_hash(config), source_hash(), config["steps"])
+    records = Records(folder, wanted, source_hash(), config["steps"])
     try:
-        state = train(deviated(folder, config), records, interrupt)
+        state = train(config, records, interrupt)
     except BaseException as error:
         try:
             records.failed(error)

@@ -177,6 +177,14 @@ def test_pause_in_a_later_mini_batch_takes_back_the_earlier_ones(whole, tmp_path
     assert paused["eval.csv"] == unpaused["eval.csv"]
 
 
+def test_a_pause_right_after_a_resume_keeps_the_checkpoints_score(tmp_path):
+    folder = tmp_path / "run"
+    assert go(folder, stop_after=4) == "interrupted"
+    score = read_json(folder / "checkpoints/step=4/state.json")["score"]
+    assert go(folder, *rule("policy/entropy", "above", 0.0, "pause")) == "paused"
+    assert read_json(folder / "checkpoints/step=4/state.json")["score"] == score is not None
+
+
 def test_pause_by_a_signal_known_after_the_step(tmp_path):
     folder = tmp_path / "run"
     assert go(folder, *rule("policy/entropy", "above", 0.0, "pause")) == "paused"
