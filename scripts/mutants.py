@@ -133,7 +133,6 @@ MUTANTS = (
     M("tis", "counted.sum().clamp(min=1)", "counted.numel()"),
     M("tis", "mask_BT.any(1, keepdim=True)", "torch.ones_like(mask_BT[:, :1])"),
     M("tis", "learner_BT.detach().masked_fill(~mask_BT, 0.0)", "learner_BT.masked_fill(~mask_BT, 0.0)"),
-    M("tis", "clamp(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO).exp()", "exp()"),
     # lr_batch
     M("lr_batch", "(updates + 1) / warmup", "updates / warmup"),
 )  # fmt: skip

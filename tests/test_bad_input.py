@@ -17,6 +17,10 @@ CASES = [
     (["clip=clip_hihger"], r"clip=clip_hihger is unknown (did you mean clip_higher?)"),
     (["+experiment=clip_hihger"], "experiment=clip_hihger is unknown (did you mean clip_higher?)"),
     (["clip.eps_hihg=0.3"], "clip.eps_hihg is no configuration key; see conf/clip/"),
+    # K11: what the sampler alone would know makes its distribution another than the learner's
+    (["+engine.top_p=0.9"], "engine.top_p is no knob of engine=transformers"),
+    (["+sampling.top_k=50"], "sampling.top_k is no knob of sampling=standard"),
+    (["+sampling.min_p=0.1"], "sampling.min_p is no knob of sampling=standard"),
     (["+clip.eps_hihg=0.3"], "clip.eps_hihg is no knob of clip=symmetric"),
     (["stepz=10"], "stepz is no configuration key (did you mean steps?)"),
     (["+stepz=10"], "stepz is no configuration key (did you mean steps?)"),

@@ -29,8 +29,6 @@ from torch import Tensor
 from grpo_ablate.knobs import Bound, Positive
 from grpo_ablate.plans import Correction
 
-_LARGEST_LOG_RATIO = 20.0
-
 
 def none() -> Correction:
     """Trust the sampler's log-probabilities as the learner's own.
@@ -99,7 +97,8 @@ def _token(
     high: float,
     normalise: bool,
 ) -> Tensor:
-    ratio_BT = _ratio(_difference(learner_logprobs_BT, sampler_logprobs_BT, mask_BT))
+    # a ratio that overflows to infinity is above every maximum, and bounded like any other
+    ratio_BT = _difference(learner_logprobs_BT, sampler_logprobs_BT, mask_BT).exp()
     weights_BT = _bounded(ratio_BT, mode, low, high) * mask_BT
     return _normalised(weights_BT, mask_BT) if normalise else weights_BT
 
@@ -115,7 +114,7 @@ def _sequence(
     normalise: bool,
 ) -> Tensor:
     difference_BT = _difference(learner_logprobs_BT, sampler_logprobs_BT, mask_BT)
-    weights_B1 = _bounded(_ratio(difference_BT.sum(1, keepdim=True)), mode, low, high)
+    weights_B1 = _bounded(difference_BT.sum(1, keepdim=True).exp(), mode, low, high)
     if normalise:
         weights_B1 = _normalised(weights_B1, mask_BT.any(1, keepdim=True))
     return weights_B1 * mask_BT
@@ -123,11 +122,6 @@ def _sequence(
 
 def _difference(learner_BT: Tensor, sampler_BT: Tensor, mask_BT: Tensor) -> Tensor:
     return learner_BT.detach().masked_fill(~mask_BT, 0.0) - sampler_BT.masked_fill(~mask_BT, 0.0)
-
-
-def _ratio(log_ratio: Tensor) -> Tensor:
-    """Exponentiate within +-20, as verl does: beyond any bound a user sets, and finite."""
-    return log_ratio.clamp(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO).exp()
 
 
 def _bounded(ratio: Tensor, mode: str, low: float | None, high: float) -> Tensor:

@@ -120,9 +120,13 @@ def test_ema_std_ignores_a_step_without_a_varying_group():
 
 
 def test_smooth_by_hand():
-    """Stds R2 and R3: half-way between 1/2 and the mean variance (1/2 + 1/3) / 2."""
+    """Stds R2 and R3: half-way between 1/2 and the mean variance (1/2 + 1/3) / 2.
+
+    The third group does not vary, and has no say in the mean.
+    """
     variant = partial(advantage.smooth, weight=0.5, ddof=1, eps=0.0)
-    found = run(variant, [[1, 0, 7], [1, 0, 0]], [[True, True, False], [True] * 3]).values_PG
+    keep = [[True, True, False], [True] * 3, [True] * 3]
+    found = run(variant, [[1, 0, 7], [1, 0, 0], [1, 1, 1]], keep).values_PG
     pooled = (1 / 2 + 1 / 3) / 2
     assert found[0, 0].item() == pytest.approx(0.5 / (0.25 + pooled / 2) ** 0.5, rel=1e-12)
     assert found[1, 0].item() == pytest.approx((2 / 3) / (1 / 6 + pooled / 2) ** 0.5, rel=1e-12)

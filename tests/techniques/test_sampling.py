@@ -111,6 +111,8 @@ def test_a_response_that_does_not_vote_goes_with_its_group():
     vote = [[False, True, True, True]]
     assert kept(dynamic(1.0), [[1, 1, 0, 0]], vote=vote) == [[True] * 4]
     assert kept(intra_group(), [[1, 1, 0, 0]], vote=vote) == [[True, True, True, False]]
+    last = [[True, True, True, False]]
+    assert kept(intra_group(), [[1, 0, 0, 1]], vote=last) == [[True, True, False, True]]
 
 
 @pytest.mark.parametrize("filter_on", ["raw", "shaped"])
