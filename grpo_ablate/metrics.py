@@ -245,7 +245,7 @@ def _activity(rollout: Rollout, update: Update, filters: bool) -> dict[str, Weig
         "technique/activity_lr_batch": (update.applied / update.planned, 1.0),
         # what a whole group gets alike cancels in its baseline
         "technique/activity_shaping": _mean(varies(groups.shaping_PG, groups.vote_PG)),
-        "technique/activity_regularizer": _mean(trace.regularizer_N.abs()),
+        "technique/activity_regularizer": _mean(trace.regularizer_N.double().abs()),
         "technique/activity_reduction": _variation(groups.lengths_PG[groups.train_PG]),
         "technique/activity_masking": _mean(~groups.train_PG[groups.keep_PG]),
         "technique/activity_tis": _mean((trace.weight_N.double() - 1).abs() > _ROUNDING),

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from grpo_ablate import metrics
+from grpo_ablate.learner import _joined
 from grpo_ablate.loss import from_logits
 from grpo_ablate.plans import Tally
 from grpo_ablate.rollout import Rollout
@@ -215,6 +216,14 @@ def test_k4_an_empty_step_has_empty_metrics_not_nan():
     full = metrics.pool([row, step([[1, 0]])])
     assert full["policy/entropy"] == 1.0, "an empty step does not dilute the window"
     assert full["technique/activity"] == 0.0, "nor blank it"
+
+
+def test_k9_what_the_learner_returns_when_it_trained_nothing_can_be_measured():
+    """K9: its trace is empty in every field, whatever their types."""
+    trace = _joined([])
+    row = step([[0, 0]], keep=[[False, False]], norms=[], **vars(trace))
+    assert all(row[name][1] == 0 for name in row if name.startswith(("ratio/", "policy/")))
+    assert row["technique/activity_regularizer"][1] == 0
 
 
 def test_pooling_weighs_tokens_not_steps():
