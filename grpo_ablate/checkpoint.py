@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ class Checkpoints:
         self._sweep_up()
         self._prune()
 
-    def newest(self, usable: Any = lambda state: True) -> int | None:
+    def newest(self, usable: Callable[[dict[str, Any]], bool] = lambda state: True) -> int | None:
         """Return the step of the newest good checkpoint, None where there is none.
 
         A damaged one is told of and passed over.

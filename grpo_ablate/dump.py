@@ -8,6 +8,7 @@ from torch import Tensor
 from grpo_ablate.loss import token_stats
 from grpo_ablate.models import Policy
 from grpo_ablate.monitor import Event
+from grpo_ablate.ratios import log_ratio
 from grpo_ablate.types import Batch
 
 _ROWS_AT_ONCE, _WORST = 32, 3
@@ -28,7 +29,7 @@ def describe(policy: Policy, batch: Batch, temperature: float, event: Event) -> 
         part = batch.rows(torch.arange(start, end, device=batch.ids_BL.device))
         with torch.no_grad():
             logprobs_BL = token_stats(policy.model, part, temperature).logprobs_BL
-        log_ratio_BL = (logprobs_BL - part.old_logprobs_BL).masked_fill(~part.response_BL, 0.0)
+        log_ratio_BL = log_ratio(logprobs_BL, part.old_logprobs_BL, part.response_BL)
         blocks += [_row(policy, part, log_ratio_BL, row) for row in range(len(part))]
     blocks.sort(key=lambda block: -block[0])
     head = f"{event.monitor} {event.name}, step {event.step}: {event.message}\n{len(batch)} rows\n"
@@ -46,9 +47,8 @@ def _row(policy: Policy, batch: Batch, log_ratio_BL: Tensor, row: int) -> tuple[
     ratios = ", ".join(
         f"{policy.decode([ids[i]])!r} at {i}: {_ratio(log_ratios[i])}" for i in worst
     )
-    reward = torch.nan if batch.rewards_B is None else batch.rewards_B[row].item()
     lines = (
-        f"\ngroup {batch.group_B[row].item()}  reward {reward:.4g}"
+        f"\ngroup {batch.group_B[row].item()}  reward {batch.rewards_B[row].item():.4g}"
         f"  advantage {batch.advantages_B[row].item():.4g}\n"
         f"prompt    {policy.decode(prompt)!r}\nresponse  {policy.decode(ids)!r}\n"
         f"ratios    {ratios}\n"

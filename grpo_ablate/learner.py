@@ -16,6 +16,7 @@ from grpo_ablate.knobs import Count, Decay, NonNegative, Positive
 from grpo_ablate.loss import token_stats
 from grpo_ablate.models import Policy
 from grpo_ablate.plans import Correction, LrBatch, Regularizer
+from grpo_ablate.ratios import log_ratio
 from grpo_ablate.techniques import regularizer
 from grpo_ablate.types import Batch, PolicyTerm, Trace, Update
 
@@ -189,8 +190,10 @@ class Learner:
         term = objective.clip(stats.logprobs_BL, old_BL, batch.advantages_B, mask_BL)
         extra_BL = objective.regularizer.loss(stats.logprobs_BL, ref_BL, stats.entropy_BL, mask_BL)
         new_BL, entropy_BL = stats.logprobs_BL.detach(), stats.entropy_BL.detach()
-        log_ratio_BL = (new_BL - old_BL).masked_fill(~mask_BL, 0.0)
-        kl_BL = _KL(new_BL, ref_BL, entropy_BL, mask_BL)
+        log_ratio_BL = log_ratio(new_BL, old_BL, mask_BL)
+        kl_N = new_BL.new_zeros(0)
+        if objective.reference:
+            kl_N = _KL(new_BL, ref_BL, entropy_BL, mask_BL)[mask_BL]
         trace = Trace(
             log_ratio_N=log_ratio_BL[mask_BL],
             sequence_log_ratio_S=log_ratio_BL.sum(1) / mask_BL.sum(1),
@@ -199,7 +202,7 @@ class Learner:
             clipped_high_N=term.clipped_high_BT[mask_BL],
             capped_N=term.capped_BT[mask_BL],
             unbounded_N=term.unbounded_BT[mask_BL],
-            kl_N=kl_BL[mask_BL] if objective.reference else new_BL[:0].flatten(),
+            kl_N=kl_N,
             regularizer_N=extra_BL.detach()[mask_BL],
             weight_N=batch.weights_BL[mask_BL],
         )

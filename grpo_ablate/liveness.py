@@ -1,4 +1,4 @@
-"""Is a run that says it is running really at work? From its files alone; torch-free."""
+"""Which runs are there, and is one that says so really at work? From files alone; torch-free."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from grpo_ablate.files import is_locked, read_json
 
 STALE_AFTER = 900.0
 """Seconds without a sign of life after which a run on another machine counts as dead."""
+
+
+def run_folders(output_dir: Path) -> list[Path]:
+    """Return the run folders of a study, by arm and seed."""
+    return sorted(path.parent for path in output_dir.glob("*/seed=*/manifest.json"))
 
 
 def status(folder: Path) -> dict[str, Any]:

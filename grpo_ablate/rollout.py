@@ -90,20 +90,20 @@ class Collector:
         scores = self.judge(self.task, asked, texts)
         raw_PG, real_PG = without_faults(torch.tensor(scores, dtype=torch.float64).view(shape))
         formatted_PG = torch.tensor([self.task.formatted(text) for text in texts]).view(shape)
-        lengths_PG = torch.tensor([len(ids) for ids in completions.ids]).double().view(shape)
         roles = self.masking(torch.tensor(completions.truncated).view(shape))
-        return Groups(
+        groups = Groups(
             problems,
             prompt_ids,
             completions,
             texts,
             raw_rewards_PG=raw_PG,
-            penalty_PG=self.length_penalty(lengths_PG),
+            penalty_PG=torch.zeros_like(raw_PG),
             shaping_PG=self.shaping(formatted_PG, completions.ids),
             keep_PG=real_PG,
             vote_PG=roles.vote_PG & real_PG,
             train_PG=roles.train_PG & real_PG,
         )
+        return replace(groups, penalty_PG=self.length_penalty(groups.lengths_PG))
 
     def _filter(self, groups: Groups, tally: Tally) -> tuple[Groups, Tally]:
         """Mark what the technique keeps, and count what it drops."""

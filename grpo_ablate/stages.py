@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +18,6 @@ from grpo_ablate.scoring import Judge
 from grpo_ablate.sentry import Sentry
 from grpo_ablate.types import Advantages, Engine
 from grpo_ablate.variants import bind
-
-_ANY_LENGTH = {"low": 0.0, "high": math.inf}
-"""The target interval of a length penalty without one."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +43,9 @@ def assemble(config: Mapping[str, Any], records: Records) -> Stages:
     engine = bind("engine", config["engine"], policy)()
     sampling = bind("sampling", config["sampling"])()
     regularizer = bind("regularizer", config["regularizer"])()
-    limits = Limits(*(config["length_penalty"].get(k, d) for k, d in _ANY_LENGTH.items()))
-    alarms = bind("monitor", config["monitor"], limits)()
+    penalty = config["length_penalty"]
+    interval = {bound: penalty[bound] for bound in ("low", "high") if bound in penalty}
+    alarms = bind("monitor", config["monitor"], Limits(**interval))()
     judge = Judge(alarms.reward_timeout, alarms.max_fault_share)
     learner = bind("learner", config["learner"], policy)()
     sentry = Sentry(alarms, policy, learner, records, sampling.temperature)
@@ -61,7 +58,7 @@ def assemble(config: Mapping[str, Any], records: Records) -> Stages:
             task=task,
             engine=engine,
             sampling=sampling,
-            length_penalty=bind("length_penalty", config["length_penalty"]),
+            length_penalty=bind("length_penalty", penalty),
             shaping=bind("shaping", config["shaping"]),
             masking=bind("masking", config["masking"]),
             max_prompt_tokens=config["engine"]["max_prompt_tokens"],

@@ -194,7 +194,7 @@ class Batch:
     advantages_B: Tensor
     group_B: Tensor
     """Which group each row belongs to; optimizer steps never split a group."""
-    rewards_B: Tensor | None = None
+    rewards_B: Tensor
     """What the advantage saw of each row; for dumps, never trained on."""
 
     def __len__(self) -> int:
@@ -204,18 +204,8 @@ class Batch:
     def rows(self, index: Tensor) -> Batch:
         """Return the rows named by index, padding columns that none of them needs cut off."""
         width = int(self.attention_BL[index].sum(1).max()) if len(index) else 0
-        cut = {
-            name: getattr(self, name)[index, :width]
-            for name in self.__dataclass_fields__
-            if name.endswith("_BL")
-        }
-        rewards_B = None if self.rewards_B is None else self.rewards_B[index]
-        return Batch(
-            **cut,
-            advantages_B=self.advantages_B[index],
-            group_B=self.group_B[index],
-            rewards_B=rewards_B,
-        )
+        rows = {name: getattr(self, name)[index] for name in self.__dataclass_fields__}
+        return Batch(**{n: t[:, :width] if n.endswith("_BL") else t for n, t in rows.items()})
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,18 @@ def shell(*argv: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]
     )
 
 
+def start(root: Path, *argv: str) -> subprocess.Popen[str]:
+    """Start the same in the background, its output in one stream."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "grpo_ablate", *argv],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
 @pytest.fixture(scope="session")
 def policy():
     """The embedded model in float64."""

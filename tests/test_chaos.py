@@ -13,7 +13,7 @@ import time
 import pytest
 
 from grpo_ablate.files import read_json
-from tests.conftest import ROOT, SMALL, shell
+from tests.conftest import ROOT, SMALL, shell, start
 
 pytestmark = pytest.mark.slow
 
@@ -40,17 +40,6 @@ def test_the_committed_figures_are_of_thirty_identical_kills():
     rows = pd.read_csv(ROOT / "docs/chaos.csv")
     assert len(rows) >= 30 and rows["killed"].all() and rows["differs"].isna().all()
     assert set(rows["place"]) == {"saving", "evaluating", "generating", "stepping"}
-
-
-def start(root, *argv):
-    return subprocess.Popen(
-        [sys.executable, "-m", "grpo_ablate", *argv],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
 
 
 def run_folder(root):

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 from grpo_ablate.analysis.load import read_run
-from tests.conftest import ROOT, shell
+from tests.conftest import shell, start
 
 pytestmark = pytest.mark.slow
 
@@ -86,17 +84,6 @@ def test_same_seed_same_bytes_in_another_process_after_other_jobs(finished, tmp_
     assert without_timing(one / "metrics.csv") == without_timing(other / "metrics.csv")
     assert (one / "eval.csv").read_bytes() == (other / "eval.csv").read_bytes()
     assert (one / "samples.jsonl").read_bytes() == (other / "samples.jsonl").read_bytes()
-
-
-def start(root, *argv):
-    return subprocess.Popen(
-        [sys.executable, "-m", "grpo_ablate", *argv],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
 
 
 def wait_for(root, seed, arm="clip_higher"):

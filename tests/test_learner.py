@@ -55,6 +55,7 @@ def batch(advantages=None, rows=ROWS):
         weights_BL=torch.ones_like(old),
         advantages_B=advantages,
         group_B=group,
+        rewards_B=torch.zeros(rows).double(),
     )
 
 

@@ -64,8 +64,7 @@ def read_run(folder: Path) -> Run:
 
 def read_study(output_dir: Path) -> list[Run]:
     """Read every run under an output folder, by arm and seed."""
-    folders = [path.parent for path in output_dir.glob("*/seed=*/manifest.json")]
-    runs = [read_run(folder) for folder in folders]
+    runs = [read_run(folder) for folder in liveness.run_folders(output_dir)]
     return sorted(runs, key=lambda run: (run.arm != run.baseline, run.arm, run.seed))
 
 

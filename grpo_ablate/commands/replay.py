@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from hydra._internal.utils import get_args_parser
 
-from grpo_ablate.compose import config_dir
+from grpo_ablate import compose
 from grpo_ablate.monitor import Alarms, Event
-from grpo_ablate.variants import ConfigError, bind, hint
+from grpo_ablate.variants import ConfigError, bind
 
 
 def main(argv: list[str]) -> int:
@@ -41,19 +41,9 @@ def main(argv: list[str]) -> int:
 
 
 def named(name: str) -> Alarms:
-    """Return the alarms of conf/monitor/NAME.yaml."""
-    folder = config_dir() / "monitor"
-    if not (folder / f"{name}.yaml").is_file():
-        raise ConfigError(
-            f"monitor={name} is unknown{hint(name, [p.stem for p in folder.glob('*.yaml')])}"
-        )
-    node = OmegaConf.load(folder / f"{name}.yaml")
-    assert isinstance(node, DictConfig)
-    parents = [parent for parent in node.pop("defaults", []) if parent != "_self_"]
-    parts = [OmegaConf.load(folder / f"{parent}.yaml") for parent in parents]
-    merged = OmegaConf.to_container(OmegaConf.merge(*parts, node))
-    assert isinstance(merged, dict)
-    alarms: Alarms = bind("monitor", {str(key): value for key, value in merged.items()})()
+    """Return the alarms of monitor=NAME, composed as a run's are."""
+    (job,), _ = compose.plan(get_args_parser().parse_args([f"monitor={name}"]))
+    alarms: Alarms = bind("monitor", job.config["monitor"])()
     return alarms
 
 

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from grpo_ablate import liveness
+
 
 def main(argv: list[str]) -> int:
     """Show a folder of runs.
@@ -16,7 +18,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m grpo_ablate report")
     parser.add_argument("folder", nargs="?", default="multirun_outputs", type=Path)
     folder = parser.parse_args(argv).folder
-    found = sorted(path.parent for path in folder.glob("*/seed=*/manifest.json"))
+    found = liveness.run_folders(folder)
     if not found:
         print(f"grpo_ablate: no runs under {folder}; name the output_dir of a study")
         return 2

@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("folder", nargs="?", default="multirun_outputs", type=Path)
     parser.add_argument("--once", action="store_true", help="print once and leave")
     args = parser.parse_args(argv)
-    if not runs(args.folder):
+    if not liveness.run_folders(args.folder):
         print(f"grpo_ablate: no runs under {args.folder}; name the output_dir of a study")
         return 2
     console = Console(file=sys.stdout)
@@ -35,13 +35,8 @@ def main(argv: list[str]) -> int:
         Console(file=sys.stdout, width=140).print(table(args.folder))
     else:
         _watch(console, args.folder)
-    states = [liveness.status(folder)["state"] for folder in runs(args.folder)]
+    states = [liveness.status(folder)["state"] for folder in liveness.run_folders(args.folder)]
     return 0 if all(state == "complete" for state in states) else 3
-
-
-def runs(output_dir: Path) -> list[Path]:
-    """Return the run folders of a study, by arm and seed."""
-    return sorted(path.parent for path in output_dir.glob("*/seed=*/manifest.json"))
 
 
 def table(output_dir: Path) -> Table:
@@ -49,7 +44,7 @@ def table(output_dir: Path) -> Table:
     shown = Table(box=None, pad_edge=False)
     for name in _COLUMNS:
         shown.add_column(name)
-    for folder in runs(output_dir):
+    for folder in liveness.run_folders(output_dir):
         shown.add_row(*_row(folder, liveness.status(folder)))
     return shown
 

@@ -28,9 +28,8 @@ import torch
 from torch import Tensor
 
 from grpo_ablate.knobs import Bound, Cap, Fraction, Positive
+from grpo_ablate.ratios import LARGEST_LOG_RATIO, log_ratio
 from grpo_ablate.types import PolicyTerm
-
-_LARGEST_LOG_RATIO = 80.0
 
 
 def symmetric(
@@ -55,8 +54,8 @@ def symmetric(
     Returns:
         The term per token.
     """
-    log_ratio_BT = _log_ratio(logprobs_BT, old_logprobs_BT, mask_BT)
-    return _pessimistic(log_ratio_BT, advantages_B, mask_BT, eps, eps, dual_clip)
+    inputs = (logprobs_BT, old_logprobs_BT, advantages_B, mask_BT)
+    return clip_higher(*inputs, eps_low=eps, eps_high=eps, dual_clip=dual_clip)
 
 
 def clip_higher(
@@ -84,7 +83,7 @@ def clip_higher(
     Returns:
         The term per token; equal bounds give `symmetric`.
     """
-    log_ratio_BT = _log_ratio(logprobs_BT, old_logprobs_BT, mask_BT)
+    log_ratio_BT = log_ratio(logprobs_BT, old_logprobs_BT, mask_BT)
     return _pessimistic(log_ratio_BT, advantages_B, mask_BT, eps_low, eps_high, dual_clip)
 
 
@@ -112,8 +111,8 @@ def two_sided(
     Returns:
         The term per token.
     """
-    log_ratio_BT = _log_ratio(logprobs_BT, old_logprobs_BT, mask_BT)
-    return _pessimistic(log_ratio_BT, advantages_B, mask_BT, eps_low, eps_high, dual_clip)
+    inputs = (logprobs_BT, old_logprobs_BT, advantages_B, mask_BT)
+    return clip_higher(*inputs, eps_low=eps_low, eps_high=eps_high, dual_clip=dual_clip)
 
 
 def asymmetric(
@@ -141,8 +140,8 @@ def asymmetric(
     Returns:
         The term per token.
     """
-    log_ratio_BT = _log_ratio(logprobs_BT, old_logprobs_BT, mask_BT)
-    return _pessimistic(log_ratio_BT, advantages_B, mask_BT, eps_low, eps_high, dual_clip)
+    inputs = (logprobs_BT, old_logprobs_BT, advantages_B, mask_BT)
+    return clip_higher(*inputs, eps_low=eps_low, eps_high=eps_high, dual_clip=dual_clip)
 
 
 def gspo(
@@ -176,7 +175,7 @@ def gspo(
         The term, the row's value repeated over its tokens: averaged over tokens and then over
         rows it is the paper's loss.
     """
-    log_ratio_BT = _log_ratio(logprobs_BT, old_logprobs_BT, mask_BT)
+    log_ratio_BT = log_ratio(logprobs_BT, old_logprobs_BT, mask_BT)
     tokens_B1 = mask_BT.sum(1, keepdim=True).clamp(min=1) if length_normalised else 1
     sequence_B1 = log_ratio_BT.sum(1, keepdim=True) / tokens_B1
     return _pessimistic(
@@ -207,7 +206,7 @@ def hard(
     Returns:
         The term per token.
     """
-    ratio_BT = _ratio(_log_ratio(logprobs_BT, old_logprobs_BT, mask_BT))
+    ratio_BT = _ratio(log_ratio(logprobs_BT, old_logprobs_BT, mask_BT))
     bounded_BT = ratio_BT.clamp(1 - eps_low, 1 + eps_high)
     loss_BT = -bounded_BT * _column(advantages_B, ratio_BT)
     below_BT, above_BT = ratio_BT < 1 - eps_low, ratio_BT > 1 + eps_high
@@ -238,19 +237,14 @@ def cispo(
         The term per token; its value has no meaning, only its gradient has. The clip flags say
         where a bound changed the weight.
     """
-    ratio_BT = _ratio(_log_ratio(logprobs_BT, old_logprobs_BT, mask_BT)).detach()
+    ratio_BT = _ratio(log_ratio(logprobs_BT, old_logprobs_BT, mask_BT)).detach()
     weight_BT = ratio_BT.clamp(weight_min, weight_max)
     loss_BT = -weight_BT * _column(advantages_B, ratio_BT) * logprobs_BT.masked_fill(~mask_BT, 0.0)
     return _term(loss_BT, mask_BT, low=ratio_BT < weight_BT, high=ratio_BT > weight_BT)
 
 
-def _log_ratio(logprobs_BT: Tensor, old_logprobs_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return log(pi / pi_old), exactly 0 where masked so that padding cannot produce a NaN."""
-    return logprobs_BT.masked_fill(~mask_BT, 0.0) - old_logprobs_BT.masked_fill(~mask_BT, 0.0)
-
-
 def _ratio(log_ratio_BT: Tensor) -> Tensor:
-    return log_ratio_BT.clamp(max=_LARGEST_LOG_RATIO).exp()
+    return log_ratio_BT.clamp(max=LARGEST_LOG_RATIO).exp()
 
 
 def _column(advantages_B: Tensor, like: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ nats at the sampling temperature.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -20,8 +21,7 @@ from torch import Tensor
 
 from grpo_ablate.knobs import Positive
 from grpo_ablate.plans import Regularizer
-
-_LARGEST_LOG_RATIO = 80.0
+from grpo_ablate.ratios import LARGEST_LOG_RATIO, log_ratio
 
 
 def none() -> Regularizer:
@@ -73,7 +73,8 @@ def kl(*, estimator: Literal["k1", "k2", "k3"], coefficient: Positive) -> Regula
         A term that needs the reference. A log ratio counts as at most 80, where k3 is still
         finite in float32; verl clamps at 20 and the value at 10.
     """
-    return Regularizer(partial(_ESTIMATORS[estimator], coefficient=coefficient), reference=True)
+    loss = partial(_kl, estimate=_ESTIMATORS[estimator], coefficient=coefficient)
+    return Regularizer(loss, reference=True)
 
 
 def _zero(
@@ -93,45 +94,29 @@ def _entropy(
     return -coefficient * entropy_BT.masked_fill(~mask_BT, 0.0)
 
 
-def _k1(
+def _kl(
     logprobs_BT: Tensor,
     ref_logprobs_BT: Tensor,
     entropy_BT: Tensor,
     mask_BT: Tensor,
     *,
+    estimate: Callable[[Tensor], Tensor],
     coefficient: float,
 ) -> Tensor:
-    return coefficient * _difference(logprobs_BT, ref_logprobs_BT, mask_BT)
+    return coefficient * estimate(log_ratio(logprobs_BT, ref_logprobs_BT, mask_BT))
 
 
-def _k2(
-    logprobs_BT: Tensor,
-    ref_logprobs_BT: Tensor,
-    entropy_BT: Tensor,
-    mask_BT: Tensor,
-    *,
-    coefficient: float,
-) -> Tensor:
-    return coefficient / 2 * _difference(logprobs_BT, ref_logprobs_BT, mask_BT).square()
+def _k1(difference_BT: Tensor) -> Tensor:
+    return difference_BT
 
 
-def _k3(
-    logprobs_BT: Tensor,
-    ref_logprobs_BT: Tensor,
-    entropy_BT: Tensor,
-    mask_BT: Tensor,
-    *,
-    coefficient: float,
-) -> Tensor:
-    difference_BT = _difference(logprobs_BT, ref_logprobs_BT, mask_BT)
+def _k2(difference_BT: Tensor) -> Tensor:
+    return difference_BT.square() / 2
+
+
+def _k3(difference_BT: Tensor) -> Tensor:
     # exp(-d) - 1 loses all digits near d = 0, where a policy spends most of its time
-    grown_BT = torch.expm1((-difference_BT).clamp(max=_LARGEST_LOG_RATIO))
-    return coefficient * (grown_BT + difference_BT)
+    return torch.expm1((-difference_BT).clamp(max=LARGEST_LOG_RATIO)) + difference_BT
 
 
 _ESTIMATORS = {"k1": _k1, "k2": _k2, "k3": _k3}
-
-
-def _difference(logprobs_BT: Tensor, ref_logprobs_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return log(pi / pi_ref), exactly 0 where masked so that padding cannot produce a NaN."""
-    return logprobs_BT.masked_fill(~mask_BT, 0.0) - ref_logprobs_BT.masked_fill(~mask_BT, 0.0)

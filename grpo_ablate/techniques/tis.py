@@ -20,6 +20,7 @@ are 1 up to rounding, and the technique has nothing to act on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from grpo_ablate.knobs import Bound, Positive
 from grpo_ablate.plans import Correction
+from grpo_ablate.ratios import log_ratio
 
 
 def none() -> Correction:
@@ -62,7 +64,8 @@ def token(
     Returns:
         The correction.
     """
-    return Correction(partial(_token, mode=mode, low=minimum, high=maximum, normalise=normalise))
+    bound = partial(_bounded, mode=mode, low=minimum, high=maximum)
+    return Correction(partial(_weights, per_response=False, bound=bound, normalise=normalise))
 
 
 def sequence(
@@ -84,47 +87,30 @@ def sequence(
     Returns:
         The correction.
     """
-    return Correction(partial(_sequence, mode=mode, low=minimum, high=maximum, normalise=normalise))
+    bound = partial(_bounded, mode=mode, low=minimum, high=maximum)
+    return Correction(partial(_weights, per_response=True, bound=bound, normalise=normalise))
 
 
-def _token(
+def _weights(
     learner_logprobs_BT: Tensor,
     sampler_logprobs_BT: Tensor,
     mask_BT: Tensor,
     *,
-    mode: str,
-    low: float | None,
-    high: float,
+    per_response: bool,
+    bound: Callable[[Tensor], Tensor],
     normalise: bool,
 ) -> Tensor:
+    """Return weights_BT; one a response is repeated over its tokens."""
+    difference = log_ratio(learner_logprobs_BT.detach(), sampler_logprobs_BT, mask_BT)
+    counted = mask_BT
+    if per_response:
+        difference, counted = difference.sum(1, keepdim=True), mask_BT.any(1, keepdim=True)
     # a ratio that overflows to infinity is above every maximum, and bounded like any other
-    ratio_BT = _difference(learner_logprobs_BT, sampler_logprobs_BT, mask_BT).exp()
-    weights_BT = _bounded(ratio_BT, mode, low, high) * mask_BT
-    return _normalised(weights_BT, mask_BT) if normalise else weights_BT
+    weights = bound(difference.exp())
+    return (_normalised(weights, counted) if normalise else weights) * mask_BT
 
 
-def _sequence(
-    learner_logprobs_BT: Tensor,
-    sampler_logprobs_BT: Tensor,
-    mask_BT: Tensor,
-    *,
-    mode: str,
-    low: float | None,
-    high: float,
-    normalise: bool,
-) -> Tensor:
-    difference_BT = _difference(learner_logprobs_BT, sampler_logprobs_BT, mask_BT)
-    weights_B1 = _bounded(difference_BT.sum(1, keepdim=True).exp(), mode, low, high)
-    if normalise:
-        weights_B1 = _normalised(weights_B1, mask_BT.any(1, keepdim=True))
-    return weights_B1 * mask_BT
-
-
-def _difference(learner_BT: Tensor, sampler_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    return learner_BT.detach().masked_fill(~mask_BT, 0.0) - sampler_BT.masked_fill(~mask_BT, 0.0)
-
-
-def _bounded(ratio: Tensor, mode: str, low: float | None, high: float) -> Tensor:
+def _bounded(ratio: Tensor, *, mode: str, low: float | None, high: float) -> Tensor:
     if mode == "truncate":
         return ratio.clamp(low, high)
     return ratio.masked_fill((ratio < (low or 0.0)) | (ratio > high), 0.0)
