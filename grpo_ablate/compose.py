@@ -95,6 +95,21 @@ def plan(args: argparse.Namespace) -> tuple[list[Job], bool]:
     return jobs, many
 
 
+def option(group: str, name: str) -> dict[str, Any]:
+    """Return the node that `group=name` puts into a configuration, its interpolations unresolved.
+
+    Raises:
+        ConfigError: the group has no such option.
+    """
+    with _loader(None) as hydra, _plain_errors():
+        if name not in _options(group):
+            raise ConfigError(f"{group}={name} is unknown{hint(name, _options(group))}")
+        composed = hydra.compose_config(f"{group}/{name}", [], run_mode=RunMode.RUN)
+        node = OmegaConf.to_container(composed[group])
+        assert isinstance(node, dict)
+        return {str(key): value for key, value in node.items()}
+
+
 def seed_first(overrides: Sequence[str]) -> list[str]:
     """Put `seed=` first, so that each prefix of the sweep is a balanced block of arms."""
     return sorted(overrides, key=lambda text: not re.match(r"\+*seed=", text))

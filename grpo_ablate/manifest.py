@@ -55,15 +55,21 @@ def load_config(folder: Path) -> dict[str, Any]:
     return {str(key): value for key, value in config.items()}
 
 
-def deviated(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's configuration with what `resume RUN OVERRIDE...` has changed since."""
+def changed(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with some of its values, or whole nodes, exchanged and resolved."""
     node = OmegaConf.create(dict(config))
-    for deviation in read_json(folder / "manifest.json").get("deviations", []):
-        for key, value in deviation["overrides"].items():
-            OmegaConf.update(node, key, value)
-    plain = OmegaConf.to_container(node)
+    for key, value in overrides.items():
+        OmegaConf.update(node, key, value, merge=False)
+    plain = OmegaConf.to_container(node, resolve=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
+
+
+def deviated(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's configuration with what `resume RUN OVERRIDE...` has changed since."""
+    for deviation in read_json(folder / "manifest.json").get("deviations", []):
+        config = changed(config, deviation["overrides"])
+    return dict(config)
 
 
 def describe(config: Mapping[str, Any], arm: str, delta: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,9 @@ from grpo_ablate.variants import ConfigError, hint
 ACTIONS = ("warn", "dump", "pause", "rollback", "lr_scale", "stop")
 """From the mildest to the hardest; of several at one step the hardest is taken."""
 
+CHANGING = ("rollback", "lr_scale")
+"""Those after which a run goes on at another learning rate than its configuration says."""
+
 _KEYS = ("name", "kind", "signal", "window", "threshold", "cooldown", "action")
 _SETTLED = 10
 """Values that a running mean needs before anything can be called a jump."""
@@ -220,7 +223,12 @@ def check_rules(rules: Mapping[str, Any]) -> None:
 
 
 def acting(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the node less the rules that only tell: they change no number of a run."""
+    """Return the node less what changes no number of a run.
+
+    That is: rules that only tell, and the settings of actions that no rule takes.
+    """
     silent = ("warn", "dump")
     rules = {k: rule for k, rule in node["rules"].items() if rule["action"] not in silent}
-    return {**node, "rules": rules}
+    taken = {rule["action"] for rule in rules.values()}
+    used = {"lr_factor": taken & {*CHANGING}, "max_rollbacks": taken & {"rollback"}}
+    return {k: value for k, value in node.items() if used.get(k, True)} | {"rules": rules}

@@ -12,6 +12,7 @@ import pandas as pd
 
 from grpo_ablate import liveness
 from grpo_ablate.files import read_json
+from grpo_ablate.monitor import CHANGING
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Run:
     code_changed: bool
     """The source changed between the freeze and the start of this run."""
     deviated: bool
-    """Somebody resumed it with another configuration: no clean arm any more."""
+    """Resumed with another configuration, or an alarm changed its learning rate: no clean arm."""
     seconds: float
     metrics: pd.DataFrame
     """metrics.csv, indexed by step; empty before the first row."""
@@ -45,6 +46,7 @@ class Run:
 def read_run(folder: Path) -> Run:
     """Read one run folder; missing or half-written files give empty frames."""
     status, manifest = liveness.status(folder), read_json(folder / "manifest.json")
+    events = _lines(folder / "events.jsonl")
     return Run(
         folder=folder,
         arm=manifest["arm"],
@@ -54,11 +56,12 @@ def read_run(folder: Path) -> Run:
         state=status.get("state", "waiting"),
         reason=_first_line(status.get("reason", "")),
         code_changed=status.get("source") not in (None, manifest.get("code", {}).get("source")),
-        deviated=bool(manifest.get("deviations")),
+        deviated=bool(manifest.get("deviations"))
+        or any(event["action"] in CHANGING for event in events),
         seconds=float(status.get("seconds", 0.0)),
         metrics=_frame(folder / "metrics.csv"),
         evals=_frame(folder / "eval.csv"),
-        events=_lines(folder / "events.jsonl"),
+        events=events,
     )
 
 

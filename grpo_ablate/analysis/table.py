@@ -62,8 +62,8 @@ def advice(runs: Sequence[Run], study: Sequence[Run]) -> list[str]:
         if run.code_changed
     ]
     lines += [
-        f"deviated: {run.arm} seed {run.seed} was resumed with other settings (manifest.json):"
-        " no clean arm"
+        f"deviated: {run.arm} seed {run.seed} went on with other settings (manifest.json,"
+        " or an alarm's in events.jsonl): no clean arm"
         for run in runs
         if run.deviated
     ]

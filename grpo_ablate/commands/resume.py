@@ -10,15 +10,17 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from grpo_ablate import config, runs
+from grpo_ablate import compose, config, runs
 from grpo_ablate.files import is_locked, read_json, write_json
-from grpo_ablate.manifest import deviated, load_config
-from grpo_ablate.variants import ConfigError, hint
+from grpo_ablate.manifest import changed, deviated, load_config
+from grpo_ablate.variants import GROUPS, ConfigError, hint
 
 FIXED = ("seed", "study", "output_dir", "arm", "model", "task", "threads", "evaluation")
 """What a run is: a resume may not change it."""
+
+_ABSENT = "(absent)"
 
 
 def main(argv: list[str]) -> int:
@@ -31,7 +33,9 @@ def main(argv: list[str]) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m grpo_ablate resume")
     parser.add_argument("run", type=Path, help="a run's folder")
-    parser.add_argument("overrides", nargs="*", help="such as lr_batch.lr_scale=0.5")
+    parser.add_argument(
+        "overrides", nargs="*", help="such as lr_batch.lr_scale=0.5 or clip=two_sided"
+    )
     args = parser.parse_args(argv)
     try:
         _check(args.run)
@@ -60,13 +64,13 @@ def _check(folder: Path) -> None:
 def _deviate(folder: Path, typed: Sequence[str]) -> None:
     """Check the overrides against the run's configuration and note them in its manifest."""
     now = deviated(folder, load_config(folder))
-    overrides = dict(_parsed(text, now) for text in typed)
-    changed = OmegaConf.create(now)
-    for key, value in overrides.items():
-        OmegaConf.update(changed, key, value)
-    plain = OmegaConf.to_container(changed)
-    assert isinstance(plain, dict)
-    config.check({str(key): value for key, value in plain.items()})
+    overrides: dict[str, Any] = {}
+    for text in typed:
+        key, value = _parsed(text, now)
+        now = changed(now, {key: value})
+        # as resolved: a `${...}` of an option's file means something only in the whole
+        overrides[key] = now.get(key, value)
+    config.check(now)
     manifest = read_json(folder / "manifest.json")
     step = read_json(folder / "status.json").get("step", 0)
     before = manifest.get("deviations", [])
@@ -75,14 +79,17 @@ def _deviate(folder: Path, typed: Sequence[str]) -> None:
 
 
 def _parsed(text: str, now: dict[str, Any]) -> tuple[str, Any]:
+    """Return key and value; of `group=name` the whole node that the name stands for."""
     try:
         override = OverridesParser.create().parse_override(text)
     except HydraException as error:
         raise ConfigError(f"{text}: {' '.join(str(error).split())}") from error
-    key = str(override.key_or_group)
+    key, value = str(override.key_or_group), override.value()
     if key.split(".")[0] in FIXED:
         raise ConfigError(f"{key} makes the run what it is; start another run instead")
-    there = OmegaConf.select(OmegaConf.create(now), key, default=None)
-    if there is None or isinstance(there, dict):
+    if key in GROUPS and key in now:
+        return key, compose.option(key, str(value))
+    there = OmegaConf.select(OmegaConf.create(now), key, default=_ABSENT)
+    if there == _ABSENT or isinstance(there, DictConfig):
         raise ConfigError(f"{key} is no key of this run{hint(key.split('.')[0], now)}")
-    return key, override.value()
+    return key, value
