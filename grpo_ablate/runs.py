@@ -21,6 +21,7 @@ from grpo_ablate.files import (
     write_atomic,
     write_json,
 )
+from grpo_ablate.interrupt import stopping
 from grpo_ablate.manifest import config_hash, describe, load_config
 from grpo_ablate.variants import ConfigError
 
@@ -138,6 +139,8 @@ def run(folder: Path) -> str:
         return "complete"
     if is_paused(folder):
         return "paused"
+    if stopping(folder.parents[1]):  # a launcher hands out the next job while we wait for this one
+        return "interrupted"
     return start(folder)
 
 

@@ -46,11 +46,12 @@ def run_folder(root):
     return root / "multirun_outputs/small/seed=1"
 
 
-def at_step(root, step):
+def at_step(root, step, folder=None):
     """Wait until the run has passed a step; return its status."""
+    folder = folder or run_folder(root)
     end = time.monotonic() + 120
     while time.monotonic() < end:
-        found = read_json(run_folder(root) / "status.json")
+        found = read_json(folder / "status.json")
         if found.get("step", 0) >= step:
             return found
         time.sleep(0.02)
@@ -76,6 +77,23 @@ def test_a_signal_finishes_the_step_saves_and_goes(tmp_path):
         again.terminate()
         again.communicate(timeout=60)
     assert again.returncode == 130
+
+
+def test_a_signal_reaches_the_workers_of_a_launcher_before_it_kills_them(tmp_path):
+    """Joblib kills its processes and all they started; it must not do so in mid-step."""
+    launcher = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    with start(tmp_path, *LONG, *launcher, "-m", "seed=1,2,3") as sweep:
+        second = run_folder(tmp_path).with_name("seed=2")
+        at_step(tmp_path, 2)
+        at_step(tmp_path, 2, second)
+        sweep.terminate()
+        output = sweep.communicate(timeout=60)[0]
+    assert sweep.returncode == 130, output
+    for folder in (run_folder(tmp_path), second):
+        status = read_json(folder / "status.json")
+        assert status["state"] == "interrupted"
+        assert (folder / f"checkpoints/step={status['step']}").is_dir()
+    assert not (run_folder(tmp_path).with_name("seed=3") / "status.json").exists()
 
 
 def test_a_second_signal_ends_at_once(tmp_path, monkeypatch):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import signal
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from grpo_ablate import compose, config, runs
+from grpo_ablate import compose, config, interrupt, runs
 from grpo_ablate.progress import Display
 from grpo_ablate.variants import ConfigError
 
@@ -80,8 +82,7 @@ def _run(args: Namespace, jobs: list[compose.Job], many: bool) -> int:
     output_dir = Path(jobs[0].config["output_dir"])
     frozen = compose.snapshot(output_dir, args.config_dir)
     mode = ["--multirun"] if many else []
-    # a scheduler's SIGTERM must reach the worker as Ctrl-C does, not orphan it
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _hear(output_dir, folders)
     try:
         with Display(folders):
             _hand_over([*mode, *compose.seed_first(args.overrides)], args, frozen, None)
@@ -89,6 +90,19 @@ def _run(args: Namespace, jobs: list[compose.Job], many: bool) -> int:
         print("interrupted; the same command goes on with what is missing", file=sys.stderr)
         return 130
     return report.show(output_dir, folders)
+
+
+def _hear(output_dir: Path, folders: Sequence[Path]) -> None:
+    """Let Ctrl-C and a scheduler's SIGTERM reach the workers first; the next one ends all."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.default_int_handler)
+        interrupt.stop_workers(output_dir, folders)
+        raise KeyboardInterrupt
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, stop)
 
 
 def _hand_over(argv: list[str], args: Namespace, configs: Path, extra: str | None) -> None:
