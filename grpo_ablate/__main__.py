@@ -11,6 +11,7 @@ COMMANDS = {
     "report": "print the table and draw the figures of a folder of runs",
     "status": "show where each run of a folder stands, live",
     "resume": "go on with a paused or stopped run: resume RUN [OVERRIDE...]",
+    "probe": "does each trick act? probe [+experiment=NAME|all], in seconds",
     "order": "follow the article's staged order (X6): order seed=1,2,3 [--dry-run]",
     "replay": "show a metrics.csv to the alarms: replay RUN [monitor=NAME]",
 }

@@ -43,8 +43,10 @@ class Job:
     arm: str
     baseline: str
     """Name of the arm it is to be compared with; its own where it is a baseline."""
+    baseline_config: dict[str, Any]
+    """That arm's configuration with this seed and under the same conditions."""
     baseline_hash: str
-    """Of that arm's configuration with this seed and under the same conditions."""
+    """Of baseline_config."""
     conditions: tuple[str, ...]
     """What the user typed that is neither arm nor seed: repeats the study's conditions."""
     folder: Path
@@ -162,6 +164,7 @@ class _Composer:
         return Job(
             arm=name,
             baseline=baseline_name,
+            baseline_config=baseline,
             baseline_hash=config_hash(baseline),
             conditions=(*self._flags, *conditions),
             folder=folder,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from grpo_ablate import assets, knobs, monitor, variants
 from grpo_ablate.knobs import Count, Range
@@ -23,6 +23,7 @@ TOP_LEVEL: dict[str, Any] = {
     "eval_every": Count,
     "threads": Annotated[int, Range(1, 1024)],
     "output_dir": str,
+    "preflight": Literal["warn", "refuse", "off"],
 }
 
 

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from grpo_ablate.files import read_json
 from grpo_ablate.monitor import acting
 
-NOT_HASHED = ("arm", "output_dir", "study", "checkpoint")
+NOT_HASHED = ("arm", "output_dir", "study", "checkpoint", "preflight")
 """Keys that say where a run lies, what it is called and how often it is saved, not what it does."""
 
 _PACKAGE = Path(__file__).parent

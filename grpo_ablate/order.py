@@ -228,8 +228,14 @@ def choose(report: Mapping[str, Any], baseline: str) -> dict[str, Any]:
 
     Returns:
         `arms` (the evidence), `carried` (an experiment, or None), `why`, and `halt`: the reason
-        to stop, where the baseline itself is unstable (article: X5); else empty.
+        to stop, where the baseline itself cannot be judged against (article: X5); else empty.
     """
+    state = next(base for base in report["baselines"] if base["arm"] == baseline)
+    halt = "" if state["verdict"] == "stable" else f"{baseline} is {state['verdict']}: "
+    halt += (
+        state["reason"] and f"{state['reason']}; no stage starts on such a baseline (article: X5)"
+    )
+
     kept = ("arm", "verdict", "sentence", "delta", "lo", "hi", "p_holm", "n")
     arms = [{key: arm[key] for key in kept} for arm in report["arms"]]
     helping = sorted((arm for arm in arms if arm["verdict"] == "helps"), key=lambda a: a["delta"])
@@ -239,7 +245,7 @@ def choose(report: Mapping[str, Any], baseline: str) -> dict[str, Any]:
         others = ", ".join(arm["arm"] for arm in helping[:-1])
         why = carried["sentence"] + (f" Also helping, not stacked: {others}." if others else "")
     name = carried["arm"].removeprefix(f"{baseline}+") if carried else None
-    return {"arms": arms, "carried": name, "why": why, "halt": ""}
+    return {"arms": arms, "carried": name, "why": why, "halt": halt}
 
 
 def _filtered(jobs: Sequence[Job], limit: float | None) -> str:

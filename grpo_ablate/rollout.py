@@ -89,21 +89,45 @@ class Collector:
         asked = [problem for problem in problems for _ in range(self.sampling.group_size)]
         scores = self.judge(self.task, asked, texts)
         raw_PG, real_PG = without_faults(torch.tensor(scores, dtype=torch.float64).view(shape))
-        formatted_PG = torch.tensor([self.task.formatted(text) for text in texts]).view(shape)
-        roles = self.masking(torch.tensor(completions.truncated).view(shape))
-        groups = Groups(
+        zero_PG = torch.zeros_like(raw_PG)
+        bare = Groups(
             problems,
             prompt_ids,
             completions,
             texts,
             raw_rewards_PG=raw_PG,
-            penalty_PG=torch.zeros_like(raw_PG),
-            shaping_PG=self.shaping(formatted_PG, completions.ids),
+            penalty_PG=zero_PG,
+            shaping_PG=zero_PG,
             keep_PG=real_PG,
+            vote_PG=real_PG,
+            train_PG=real_PG,
+        )
+        return self._dressed(bare)
+
+    def _dressed(self, groups: Groups) -> Groups:
+        """Add to judged responses what the techniques add: penalty, shaping, roles."""
+        shape, real_PG = groups.raw_rewards_PG.shape, groups.keep_PG
+        formatted_PG = torch.tensor([self.task.formatted(text) for text in groups.texts])
+        roles = self.masking(torch.tensor(groups.completions.truncated).view(shape))
+        return replace(
+            groups,
+            penalty_PG=self.length_penalty(groups.lengths_PG),
+            shaping_PG=self.shaping(formatted_PG.view(shape), groups.completions.ids),
             vote_PG=roles.vote_PG & real_PG,
             train_PG=roles.train_PG & real_PG,
         )
-        return replace(groups, penalty_PG=self.length_penalty(groups.lengths_PG))
+
+    def replay(self, groups: Groups) -> Rollout:
+        """Treat responses that were sampled already as this collector would have.
+
+        Args:
+            groups: of one round, nothing dropped but responses without a reward.
+
+        Returns:
+            Them with this collector's penalty, shaping, roles and filter; nothing is sampled anew.
+        """
+        filtered, tally = self._filter(self._dressed(groups), Tally())
+        return Rollout(filtered, tally)
 
     def _filter(self, groups: Groups, tally: Tally) -> tuple[Groups, Tally]:
         """Mark what the technique keeps, and count what it drops."""

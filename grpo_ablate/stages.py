@@ -16,7 +16,7 @@ from grpo_ablate.records import Records
 from grpo_ablate.rollout import Collector
 from grpo_ablate.scoring import Judge
 from grpo_ablate.sentry import Sentry
-from grpo_ablate.types import Advantages, Engine
+from grpo_ablate.types import Advantages, Engine, Task
 from grpo_ablate.variants import bind
 
 
@@ -36,45 +36,56 @@ class Stages:
     keeper: Keeper
 
 
+def collector(
+    config: Mapping[str, Any], policy: Policy, task: Task, engine: Engine, judge: Judge
+) -> Collector:
+    """Bind what turns prompts into rewarded groups."""
+    return Collector(
+        policy=policy,
+        task=task,
+        engine=engine,
+        sampling=bind("sampling", config["sampling"])(),
+        length_penalty=bind("length_penalty", config["length_penalty"]),
+        shaping=bind("shaping", config["shaping"]),
+        masking=bind("masking", config["masking"]),
+        max_prompt_tokens=config["engine"]["max_prompt_tokens"],
+        judge=judge,
+    )
+
+
+def objective(config: Mapping[str, Any], policy: Policy) -> Objective:
+    """Bind the loss; its reference is the model as it is now."""
+    regularizer = bind("regularizer", config["regularizer"])()
+    return Objective(
+        clip=bind("clip", config["clip"]),
+        reduction=bind("reduction", config["reduction"]),
+        regularizer=regularizer,
+        correction=bind("tis", config["tis"])(),
+        temperature=config["sampling"]["temperature"],
+        # taken before a checkpoint is restored: the model as the run began with it
+        reference=frozen(policy.model) if regularizer.reference else None,
+    )
+
+
 def assemble(config: Mapping[str, Any], records: Records) -> Stages:
     """Bind every node of a checked configuration to the code it names."""
     policy: Policy = bind("model", config["model"])()
     task = bind("task", config["task"])()
     engine = bind("engine", config["engine"], policy)()
-    sampling = bind("sampling", config["sampling"])()
-    regularizer = bind("regularizer", config["regularizer"])()
     penalty = config["length_penalty"]
     interval = {bound: penalty[bound] for bound in ("low", "high") if bound in penalty}
     alarms = bind("monitor", config["monitor"], Limits(**interval))()
     judge = Judge(alarms.reward_timeout, alarms.max_fault_share)
     learner = bind("learner", config["learner"], policy)()
-    sentry = Sentry(alarms, policy, learner, records, sampling.temperature)
+    sentry = Sentry(alarms, policy, learner, records, config["sampling"]["temperature"])
     checkpoints = bind("checkpoint", config["checkpoint"], records.folder, records.hash)()
     return Stages(
         policy=policy,
         engine=engine,
-        collector=Collector(
-            policy=policy,
-            task=task,
-            engine=engine,
-            sampling=sampling,
-            length_penalty=bind("length_penalty", penalty),
-            shaping=bind("shaping", config["shaping"]),
-            masking=bind("masking", config["masking"]),
-            max_prompt_tokens=config["engine"]["max_prompt_tokens"],
-            judge=judge,
-        ),
+        collector=collector(config, policy, task, engine, judge),
         advantage=bind("advantage", config["advantage"]),
         learner=learner,
-        objective=Objective(
-            clip=bind("clip", config["clip"]),
-            reduction=bind("reduction", config["reduction"]),
-            regularizer=regularizer,
-            correction=bind("tis", config["tis"])(),
-            temperature=sampling.temperature,
-            # taken before a checkpoint is restored: the model as the run began with it
-            reference=frozen(policy.model) if regularizer.reference else None,
-        ),
+        objective=objective(config, policy),
         lr_batch=bind("lr_batch", config["lr_batch"])(),
         evaluate=bind("evaluation", config["evaluation"], policy, task, engine, judge)(),
         sentry=sentry,

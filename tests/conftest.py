@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,12 +28,19 @@ SMALL = (
     "threads=1",
     "log_every=1",
     "eval_every=2",
+    "preflight=off",
 )
 """A baseline and conditions under which a step takes milliseconds."""
 
 
 def plan(*argv: str):
     """Return the jobs of a command line, composed but not run."""
+    return deepcopy(_planned(argv, os.getcwd()))
+
+
+@cache
+def _planned(argv: tuple[str, ...], cwd: str):
+    """Compose once what many tests ask for; a relative output_dir depends on the folder."""
     return compose.plan(get_args_parser().parse_intermixed_args(list(argv)))[0]
 
 

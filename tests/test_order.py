@@ -38,8 +38,11 @@ PLAN = {
 class Lab:
     """Stands in for training: a run's numbers follow from its configuration by a rule."""
 
-    def __init__(self, folder, *, helps=(), filtered=0.3, stop_at=None, stages=PLAN["stages"]):
+    def __init__(
+        self, folder, *, helps=(), filtered=0.3, unstable=(), stop_at=None, stages=PLAN["stages"]
+    ):
         self.helps, self.filtered, self.stop_at = helps, filtered, stop_at
+        self.unstable = unstable
         self.launches, self.ran = 0, []
         # an argv names its folder, and what a folder holds under a name is written once
         self.compose = cache(lambda *argv: command._compose(argv))
@@ -83,10 +86,18 @@ class Lab:
         write_json(job.folder / "status.json", status)
 
     def judge(self, output_dir, folders):
-        arms = []
+        arms, bases = [], []
         for arm in dict.fromkeys(read_run(folder).arm for folder in folders):
             runs = [read_run(f) for f in folders if read_run(f).arm == arm]
             if arm == runs[0].baseline:
+                verdict = "unstable" if arm in self.unstable else "stable"
+                bases.append(
+                    {
+                        "arm": arm,
+                        "verdict": verdict,
+                        "reason": "" if verdict == "stable" else "seed 1 collapsed",
+                    }
+                )
                 continue
             good = any(arm.endswith(name) for name in self.helps)
             arms.append(
@@ -101,7 +112,7 @@ class Lab:
                     "n": len(runs),
                 }
             )
-        return {"arms": arms}
+        return {"arms": arms, "baselines": bases}
 
 
 def stage(record, name):
@@ -189,6 +200,14 @@ def test_above_half_filtered_it_stops_and_says_why(tmp_path):
     assert not (tmp_path / "runs/stage2").exists()
 
 
+def test_no_stage_starts_on_an_unstable_baseline(tmp_path):
+    lab = Lab(tmp_path, unstable=("stage2",), stages=PLAN["stages"][:3])
+    record = Order(lab.study).follow()
+    assert record["state"] == "stopped"
+    assert "stage2 is unstable: seed 1 collapsed; no stage starts on such" in record["reason"]
+    assert not (tmp_path / "runs/stage3").exists()
+
+
 @pytest.mark.parametrize(
     ("tried", "scale"),
     [
@@ -209,5 +228,6 @@ def test_nothing_that_only_seems_to_help_is_carried():
         {"arm": "b+x", "verdict": "underpowered", "sentence": "", "delta": 0.2}
         | {"lo": 0, "hi": 0, "p_holm": 1, "n": 3}
     ]
-    chosen = choose({"arms": arms}, "b")
+    base = {"arm": "b", "verdict": "stable", "reason": ""}
+    chosen = choose({"arms": arms, "baselines": [base]}, "b")
     assert chosen["carried"] is None and "no arm of the stage helps" in chosen["why"]

@@ -18,6 +18,8 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from grpo_ablate import compose
+from grpo_ablate.analysis import ladder, report
+from grpo_ablate.analysis.load import read_run
 from grpo_ablate.arms import touches_lever
 from grpo_ablate.order import Order, Study
 from grpo_ablate.variants import ConfigError, hint
@@ -47,8 +49,12 @@ def main(argv: list[str]) -> int:
     except ConfigError as error:
         print(f"grpo_ablate: {error}", file=sys.stderr)
         return 2
+    # as Ctrl-C: `_launch` passes it on, and waits until the runs are saved
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     record = order.follow()
+    for path in ladder.write(record, study.folder):
+        print(path)
+    print(f"{record['state']}: {record['reason']}" if record["reason"] else record["state"])
     return {"complete": 0, "interrupted": 130}.get(record["state"], 3)
 
 
@@ -134,7 +140,8 @@ def _launch(argv: Sequence[str]) -> int:
 
 
 def _judge(output_dir: Path, folders: Sequence[Path]) -> dict[str, Any]:
-    raise NotImplementedError
+    runs = sorted((read_run(folder) for folder in folders), key=lambda run: (run.arm, run.seed))
+    return report.of_folder(output_dir, runs)
 
 
 def _dry_run(study: Study, extra: Path | None) -> str:

@@ -14,7 +14,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from grpo_ablate import compose, config, interrupt, runs
+from grpo_ablate import compose, config, interrupt, preflight, runs
 from grpo_ablate.progress import Display
 from grpo_ablate.variants import ConfigError
 
@@ -65,6 +65,8 @@ def _prepare(args: Namespace) -> tuple[list[compose.Job], bool]:
     warnings = {warning for job in jobs for warning in config.check(job.config)}
     for planned in jobs:
         runs.check_folder(planned)
+    if many:
+        warnings |= set(preflight.warnings(jobs))
     for warning in sorted(warnings):
         print(f"grpo_ablate: warning: {warning}", file=sys.stderr)
     try:
