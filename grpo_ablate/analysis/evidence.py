@@ -9,7 +9,7 @@ import pandas as pd
 
 from grpo_ablate.analysis import curve
 from grpo_ablate.analysis.load import Run
-from grpo_ablate.analysis.study import Design
+from grpo_ablate.study import Design
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 from grpo_ablate.analysis import stats
 from grpo_ablate.analysis.stats import Estimate
-from grpo_ablate.analysis.study import Design
 from grpo_ablate.analysis.verdict import Verdict
 from grpo_ablate.analysis.wording import p_value, points
+from grpo_ablate.study import Design
 
 WORDS = ("synergy", "interference", "additive within ±δ", "undetermined", "scale-dependent")
 

@@ -14,7 +14,7 @@ from typing import Any
 from grpo_ablate.analysis import cost, evidence, interference, rows, stats, validity, verdict
 from grpo_ablate.analysis.load import Run
 from grpo_ablate.analysis.rows import Row
-from grpo_ablate.analysis.study import EARLIEST, Design
+from grpo_ablate.study import EARLIEST, Design
 
 UNFINISHED = ("failed", "interrupted", "paused", "waiting", "stale")
 

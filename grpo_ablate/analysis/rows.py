@@ -10,8 +10,8 @@ from typing import Any
 from grpo_ablate.analysis import cost, evidence, interference, wording
 from grpo_ablate.analysis.load import Run
 from grpo_ablate.analysis.stats import Estimate
-from grpo_ablate.analysis.study import Design
 from grpo_ablate.analysis.verdict import Comparison, Verdict
+from grpo_ablate.study import Design
 
 Row = dict[str, Any]
 

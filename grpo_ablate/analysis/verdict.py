@@ -10,7 +10,7 @@ import numpy as np
 from grpo_ablate.analysis import power, stats
 from grpo_ablate.analysis.evidence import Evidence
 from grpo_ablate.analysis.stats import Estimate, Floats
-from grpo_ablate.analysis.study import EARLIEST, Design
+from grpo_ablate.study import EARLIEST, Design
 
 LADDER = (
     "invalid",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpo_ablate.analysis.study import Design
 from grpo_ablate.analysis.verdict import Comparison, Verdict
+from grpo_ablate.study import Design
 
 _NUMBERED = ("helps", "hurts", "equivalent within ±δ", "underpowered")
 

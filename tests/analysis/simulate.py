@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from grpo_ablate.analysis.load import Run
-from grpo_ablate.analysis.study import Design
+from grpo_ablate.study import Design
 
 DESIGN = Design(horizon=500, window=5, margin=0.02, alpha=0.05)
 TOKENS = 10_000.0

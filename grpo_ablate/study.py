@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from grpo_ablate import knobs
-from grpo_ablate.files import lock, write_atomic
+from grpo_ablate.files import LockHeldError, lock, write_atomic
 from grpo_ablate.knobs import Count, Range
 from grpo_ablate.variants import ConfigError, hint
 
@@ -115,9 +115,14 @@ def check_jobs(output_dir: Path, jobs: Sequence[tuple[str, str, Mapping[str, Any
 def freeze(output_dir: Path, jobs: Sequence[tuple[str, str, Mapping[str, Any]]]) -> None:
     """Write study.yaml, or add to it, before the first of these jobs starts."""
     output_dir.mkdir(parents=True, exist_ok=True)
-    with lock(output_dir / ".study.lock", patience=10.0):
-        design = asdict(check_jobs(output_dir, jobs))
-        write_atomic(output_dir / FILE, OmegaConf.to_yaml(OmegaConf.create(design)))
+    try:
+        with lock(output_dir / ".study.lock", patience=10.0):
+            design = asdict(check_jobs(output_dir, jobs))
+            write_atomic(output_dir / FILE, OmegaConf.to_yaml(OmegaConf.create(design)))
+    except LockHeldError:
+        raise ConfigError(
+            f"{output_dir / FILE} is being written by another command; try again"
+        ) from None
 
 
 def _refuse_change(output_dir: Path, frozen: Design, wanted: Design) -> None:
