@@ -73,12 +73,16 @@ def timeline(run: Run, design: Design) -> pd.DataFrame:
 
 
 def threshold(baseline: Sequence[Run], scores: Mapping[int, float], design: Design) -> float | None:
-    """Return the accuracy that arms race to: 90 % of the baseline's mean gain."""
+    """Return the accuracy that arms race to: 90 % of the baseline's mean gain.
+
+    None where the baseline gains no more than the margin: there is nothing to race to.
+    """
     starts = [float(c.iloc[0]) for run in baseline if len(c := up_to_horizon(run, design))]
     if not scores or not starts:
         return None
     start = fmean(starts)
-    return start + _REACHED * (fmean(scores.values()) - start)
+    gain = fmean(scores.values()) - start
+    return start + _REACHED * gain if gain > design.margin else None
 
 
 def shape(run: Run, design: Design, goal: float | None) -> dict[str, Any]:
@@ -121,18 +125,22 @@ def by_difficulty(runs: Sequence[Run], design: Design) -> dict[str, float]:
 
 
 def selection(run: Run, design: Design) -> dict[str, float] | None:
-    """Return the checkpoint that selection would choose, and what it is worth (article: X7).
+    """Return the checkpoint that choosing by validation takes, and what it gains (article: X7).
 
-    It is chosen by one half of the questions and graded on the other, so that `optimism`, what
-    choosing by the graded half would have added, is seen. No verdict uses it.
+    It is chosen by one half of the questions: `seeming` is what it is above the last checkpoint on
+    that half, `real` on the other. No verdict uses either.
     """
     chosen_by, graded_by = "eval/selection_accuracy", "eval/test_accuracy"
     if not {chosen_by, graded_by} <= set(run.evals.columns):
         return None
-    rows = run.evals[run.evals.index <= design.horizon]
+    rows = run.evals.loc[run.evals.index <= design.horizon, [chosen_by, graded_by]]
     if rows.empty:
         return None
     at = int(rows[chosen_by].to_numpy().argmax())
-    chosen, graded = float(rows[chosen_by].iloc[at]), float(rows[graded_by].iloc[at])
-    step = float(rows.index[at])
-    return {"step": step, "selection": chosen, "test": graded, "optimism": chosen - graded}
+    seeming, real = (rows.iloc[at] - rows.iloc[-1]).tolist()
+    return {
+        "step": float(rows.index[at]),
+        "test": float(rows[graded_by].iloc[at]),
+        "seeming": seeming,
+        "real": real,
+    }

@@ -91,7 +91,8 @@ def _selection(runs: Sequence[Row]) -> str:
         return ""
     text = _table("Checkpoint selection", known, _SELECTION)
     return (
-        f"{text}\n\nChosen by one half of the questions, graded by the other; no verdict uses it."
+        f"{text}\n\nChosen by one half of the questions; the other half says what that gained over"
+        "\nthe last checkpoint. No verdict uses it."
     )
 
 
@@ -177,5 +178,6 @@ _SELECTION: list[tuple[str, Callable[[Row], str]]] = [
     ("seed", lambda row: row["seed"]),
     ("step chosen", lambda row: _number(row["selection"]["step"], 0)),
     ("graded", lambda row: _number(row["selection"]["test"], 3)),
-    ("optimism of the choosing half, pt", lambda row: _points(row["selection"]["optimism"])),
+    ("gain on the half it was chosen by, pt", lambda row: _points(row["selection"]["seeming"])),
+    ("gain on the other half, pt", lambda row: _points(row["selection"]["real"])),
 ]

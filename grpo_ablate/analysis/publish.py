@@ -25,7 +25,7 @@ SCORES = (
     *("arm", "baseline", "seed", "state", "finished", "deviated", "step", "score", "auc"),
     *("drawdown", "smoothness", "step_to_goal", "tokens_to_goal", "updates_to_goal"),
     *("seconds_to_goal", "tokens", "updates", "seconds", "selection.step"),
-    *("selection.selection", "selection.test", "selection.optimism", "alarms", "reason"),
+    *("selection.test", "selection.seeming", "selection.real", "alarms", "reason"),
 )
 CURVES = ("arm", "seed", "step", "accuracy", "tokens", "updates", "seconds")
 INTERACTIONS = (

@@ -106,7 +106,12 @@ def arm_row(
         "finished": len(found.scores),
         "planned": len(found.seeds),
         "per_seed": [
-            {"seed": s, "score": found.scores[s], "baseline": found.scores[s] - d, "delta": d}
+            {
+                "seed": s,
+                "score": found.scores[s],
+                "baseline": evidence.score(base[s], design),
+                "delta": d,
+            }
             for s, d in found.per_seed.items()
         ],
         "paired": _interval(found.paired),

@@ -64,6 +64,8 @@ def _seeds(found: Verdict, compared: int) -> str:
     count = f"{compared} seeds" if compared == planned else f"{compared}/{planned} seeds"
     if not found.per_seed:
         return f"{count}, none shared"
+    if not any(found.per_seed.values()):
+        return f"{count}, none moved"
     up = sum(d > 0 for d in found.per_seed.values())
     down = sum(d < 0 for d in found.per_seed.values())
     if up == len(found.per_seed):

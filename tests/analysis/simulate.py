@@ -16,7 +16,7 @@ DESIGN = Design(horizon=500, window=5, margin=0.02, alpha=0.05)
 TOKENS = 10_000.0
 
 
-def config(arm: str, seed: int, *, steps: int = 500, **changed: Any) -> dict[str, Any]:
+def config(arm: str, seed: int, steps: int, changed: Mapping[str, Any]) -> dict[str, Any]:
     """Return a frozen configuration; an arm other than the baseline moves `clip.eps_<arm>`."""
     lever = {} if arm == "baseline" else {f"eps_{part}": 0.28 for part in arm.split("+")}
     return {
@@ -37,6 +37,7 @@ def run(
     end: float,
     *,
     steps: int = 500,
+    upto: int | None = None,
     activity: float = 0.1,
     state: str = "complete",
     reason: str = "",
@@ -47,8 +48,8 @@ def run(
     tokens: float = TOKENS,
     deviated: bool = False,
 ) -> Run:
-    """Return a run that climbs from .3 to `end` by step 300 and stays there."""
-    grid = np.arange(0, steps + 1, 25)
+    """Return a run that climbs from .3 to `end` by step 300 and stays there; it got to `upto`."""
+    grid = np.arange(0, (steps if upto is None else upto) + 1, 25)
     y = 0.3 + (end - 0.3) * np.minimum(grid / 300, 1) if curve is None else np.asarray(curve)
     rows = len(grid) - 1
     return Run(
@@ -72,7 +73,7 @@ def run(
             index=pd.Index(grid[1:], name="step"),
         ),
         evals=pd.DataFrame({"eval/accuracy": y}, index=pd.Index(grid, name="step")),
-        config=config(arm, seed, steps=steps, **(changed or {})),
+        config=config(arm, seed, steps, changed or {}),
         manifest={"code": {"source": source}},
         status={"source": source, "device": device},
     )
