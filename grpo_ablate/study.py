@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from grpo_ablate import knobs
 from grpo_ablate.files import LockHeldError, lock, write_atomic
@@ -89,8 +90,9 @@ def read(output_dir: Path) -> Design | None:
     try:
         found: Any = OmegaConf.to_container(OmegaConf.load(path))
         return Design(**found)
-    except (TypeError, ValueError, OmegaConfBaseException) as error:
-        raise ConfigError(f"{path} is no study ({error}); restore it, or remove it") from error
+    except (TypeError, ValueError, OmegaConfBaseException, YAMLError) as error:
+        shown = " ".join(str(error).split())
+        raise ConfigError(f"{path} is no study ({shown}); restore it, or remove it") from error
 
 
 def check_jobs(output_dir: Path, jobs: Sequence[tuple[str, str, Mapping[str, Any]]]) -> Design:

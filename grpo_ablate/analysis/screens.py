@@ -77,8 +77,9 @@ def unstable(baseline: Evidence, arms: Sequence[Evidence], design: Design) -> di
 
 
 def _scatter(scores_KS: Floats, row: int) -> Flag | None:
-    p = stats.spread_p(scores_KS, row)
-    if p >= SPREAD_LEVEL:
+    p, spread_K = stats.spread_p(scores_KS, row), scores_KS.std(axis=1, ddof=1)
+    # an arm may differ from what seeds share and yet be the steadiest: that is no fault
+    if p >= SPREAD_LEVEL or spread_K[row] <= np.delete(spread_K, row).mean():
         return None
     reason = f"its seeds scatter more than the other arms' (F test p {p:.2g})"
     return Flag(reason, doubtful=p >= _BEYOND_DOUBT)

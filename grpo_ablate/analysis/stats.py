@@ -171,9 +171,8 @@ def spread_p(scores_KS: ArrayLike, arm: int) -> float:
         own = sample_sd(y[arm] - others.mean(0)) ** 2 / (1 + 1 / (k - 1))
         fit = block(others)
         rest, df = fit.sigma**2, fit.df
-    if rest == 0:
-        return 1.0 if own == 0 else 0.0
-    return float(special.fdtrc(n - 1, df, own / rest))
+    # others that agree to the last bit, as few questions make them, are no yardstick
+    return float(special.fdtrc(n - 1, df, own / rest)) if rest > 0 else 1.0
 
 
 def interaction(

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from omegaconf import OmegaConf
 
 from grpo_ablate.analysis.load import Run
+from grpo_ablate.files import write_json
+from grpo_ablate.manifest import config_hash
 from grpo_ablate.study import Design
 
 DESIGN = Design(horizon=500, window=5, margin=0.02, alpha=0.05)
@@ -120,3 +123,20 @@ def scores(
     rng = np.random.default_rng(number)
     noise = rng.normal(0, sigma, (len(effects), seeds))
     return level + np.asarray(effects)[:, None] + rng.normal(0, shared, seeds) + noise
+
+
+def write(runs: Sequence[Run], output_dir: Path) -> Path:
+    """Write runs as their folders; return the output folder."""
+    for one in runs:
+        folder = output_dir / one.name
+        folder.mkdir(parents=True)
+        frozen = OmegaConf.create(one.config)
+        OmegaConf.save(frozen, folder / "config.yaml")
+        manifest = {"arm": one.arm, "seed": one.seed, "baseline": one.baseline, **one.manifest}
+        manifest |= {"deviations": [{}]} if one.deviated else {}
+        write_json(folder / "manifest.json", manifest)
+        status = {"state": one.state, "reason": one.reason, "hash": config_hash(one.config)}
+        write_json(folder / "status.json", one.status | status)
+        one.metrics.to_csv(folder / "metrics.csv")
+        one.evals.to_csv(folder / "eval.csv")
+    return output_dir
