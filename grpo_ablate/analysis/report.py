@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -19,19 +20,26 @@ from grpo_ablate.study import EARLIEST, Design
 UNFINISHED = ("failed", "interrupted", "paused", "waiting", "stale")
 
 
-def build(runs: Sequence[Run], design: Design | None = None) -> dict[str, Any]:
+def build(
+    runs: Sequence[Run], design: Design | None = None, against: str | None = None
+) -> dict[str, Any]:
     """Judge every arm of a folder and collect all that a reader needs.
 
     Args:
         runs: of the folder, in any state.
         design: as frozen in study.yaml; without it, the defaults and a warning.
+        against: judge all arms against this one instead of each against its own baseline, as the
+            staged order does with what it has carried forward.
 
     Returns:
         JSON values: `study`, `baselines`, `arms`, `runs`, `interactions`, `curves`, `missing`,
         `warnings`, `invalid`.
     """
+    missing = _missing(runs, design or _default(runs))
     frozen = design is not None
     design = design or _default(runs)
+    if against is not None:
+        runs = [replace(run, baseline=against) for run in runs]
     runs = sorted(runs, key=lambda run: (run.arm != run.baseline, run.baseline, run.arm, run.seed))
     stages = [_stage(name, runs, design) for name in sorted({run.baseline for run in runs})]
     arms = [row for stage in stages for row in stage["arms"]]
@@ -43,7 +51,7 @@ def build(runs: Sequence[Run], design: Design | None = None) -> dict[str, Any]:
         "runs": [row for stage in stages for row in stage["runs"]],
         "interactions": [row for stage in stages for row in stage["interactions"]],
         "curves": [point for run in runs for point in _points(run, design)],
-        "missing": _missing(runs, design),
+        "missing": missing,
         "warnings": _warnings(runs, design, arms, frozen),
         "invalid": any(row["verdict"] == "invalid" for row in arms),
     }

@@ -98,12 +98,15 @@ def _mixed(runs: Sequence[Run], what: str, of: Any, remedy: str) -> str:
 def _undeclared(baseline: Sequence[Run], arm: Sequence[Run]) -> str:
     """Return the first key in which runs differ without the arm's saying so."""
     first: arms.Delta | None = None
+    # a baseline may be an arm itself, where a staged order carries one forward
+    base_moves = {lever for other in baseline for lever in _declared(other)}
+    base_keys = {key for other in baseline for key in other.manifest.get("delta", ())}
     for run in arm:
         moved = delta(baseline or arm, run)
         if moved is None:
             continue
-        declared = set((run.config.get("arm") or {}).get("moves") or [])
-        stated = run.manifest.get("delta", moved)
+        declared = _declared(run) | base_moves
+        stated = {*run.manifest.get("delta", moved), *base_keys}
         for key in moved:
             group = key.split(".")[0]
             if group in _ASKED:
@@ -117,3 +120,8 @@ def _undeclared(baseline: Sequence[Run], arm: Sequence[Run]) -> str:
             key = next(k for k in {**first, **moved} if first.get(k) != moved.get(k))
             return f"{run.name} differs from the arm's other seeds in {key}"
     return ""
+
+
+def _declared(run: Run) -> set[str]:
+    """Return the levers that a run's arm says it moves."""
+    return set((run.config.get("arm") or {}).get("moves") or [])

@@ -233,3 +233,13 @@ def test_operating_table_is_what_the_script_writes():
     from scripts.operating_table import PAGE, row
 
     assert f"| {' | '.join(row(0.02, 3, 0.06))} |" in PAGE.read_text(encoding="utf-8")
+
+
+def test_arms_can_be_judged_against_one_that_was_carried_forward():
+    runs = study({"a": 0.05, "a+b": 0.08, "b": 0.0}, sigma=0.003, number=6)
+    found = report.build(runs, DESIGN, against="a")
+    rows = {row["arm"]: row for row in found["arms"]}
+    assert rows.keys() == {"a+b", "b", "baseline"}
+    assert rows["a+b"]["delta"] == pytest.approx(0.03, abs=0.01)
+    assert list(rows["a+b"]["config_delta"]) == ["clip.eps_b"]
+    assert (rows["a+b"]["verdict"], rows["baseline"]["verdict"]) == ("helps", "hurts")
