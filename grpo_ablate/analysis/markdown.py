@@ -74,10 +74,11 @@ def _split(level: str) -> Callable[[Row], str]:
 
 
 def _smoothness(report: Row) -> str:
-    ranked = [row for row in report["arms"] if row["smoothness"]["rank"]]
-    if not ranked:
+    everyone = [*report["baselines"], *report["arms"]]
+    ranked = [row for row in everyone if row["smoothness"]["rank"]]
+    if len(ranked) < 2:
         return ""
-    ranked.sort(key=lambda row: row["smoothness"]["rank"])
+    ranked.sort(key=lambda row: (row.get("baseline", row["arm"]), row["smoothness"]["rank"]))
     text = _table("Smoothness, arms that are not worse", ranked, _SMOOTH)
     return (
         f"{text}\n\nInterquartile range of first differences over the last half of the evaluations;"
@@ -161,7 +162,7 @@ _SMOOTH: list[tuple[str, Callable[[Row], str]]] = [
     ("arm", lambda row: row["arm"]),
     ("smoothness", lambda row: _number(row["smoothness"]["value"], 4)),
     ("floor", lambda row: _number(row["smoothness"]["floor"], 4)),
-    ("Δ pt", lambda row: _points(row["delta"])),
+    ("Δ pt", lambda row: _points(row.get("delta"))),
 ]
 _RUN: list[tuple[str, Callable[[Row], str]]] = [
     ("arm", lambda row: row["arm"]),

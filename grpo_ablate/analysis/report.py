@@ -80,12 +80,13 @@ def _stage(name: str, runs: Sequence[Run], design: Design) -> dict[str, Any]:
     found = verdict.judge(baseline, gathered, design)
     goal = cost.threshold(base, baseline.scores, design)
     arms = [rows.arm_row(v, by_arm[v.arm], base, deltas[v.arm] or {}, design) for v in found]
-    rows.rank_smoothness(arms)
+    shaky = verdict.instability(baseline, gathered, design)
+    row = rows.baseline_row(name, base, baseline.scores, shaky, design)
+    rows.rank_smoothness(arms, row)
     pairs = interference.pairs({a: d for a, d in deltas.items() if a not in repeats})
     judged = interference.judge(baseline.scores, {v.arm: v for v in found}, pairs, design)
-    shaky = verdict.instability(baseline, gathered, design)
     return {
-        "baseline": rows.baseline_row(name, base, baseline.scores, shaky, design),
+        "baseline": row,
         "arms": arms,
         "runs": [rows.run_row(r, design, goal) for each in (base, *by_arm.values()) for r in each],
         "interactions": [rows.interaction_row(i, name, design) for i in judged],

@@ -120,7 +120,7 @@ def arm_row(
         "moves": evidence.moves(arm),
         "activity": evidence.activity(arm, design),
         "cost": paid,
-        "difficulty": _difficulty(done, list(base.values()), design),
+        "difficulty": _difficulty(done, base, design),
         "smoothness": smoothness(done, found.scores, design),
     }
 
@@ -133,11 +133,11 @@ def smoothness(runs: Sequence[Run], scores: Mapping[int, float], design: Design)
     return {"value": fmean(known) if known else None, "floor": floor, "rank": None}
 
 
-def rank_smoothness(arms: Sequence[Row]) -> None:
-    """Number the arms that are not worse by smoothness, the smoothest first (article: C5)."""
-    fit = [
-        row for row in arms if row["verdict"] in _RANKED and row["smoothness"]["value"] is not None
-    ]
+def rank_smoothness(arms: Sequence[Row], baseline: Row) -> None:
+    """Number a stage's arms that are not worse, and the baseline, by smoothness (article: C5)."""
+    fit = [row for row in arms if row["verdict"] in _RANKED]
+    fit += [] if baseline["unstable"] else [baseline]
+    fit = [row for row in fit if row["smoothness"]["value"] is not None]
     fit.sort(key=lambda row: (row["smoothness"]["value"], row["arm"]))
     for place, row in enumerate(fit, start=1):
         row["smoothness"]["rank"] = place
@@ -200,8 +200,11 @@ def _mean_cost(runs: Sequence[Run], design: Design) -> Row:
     }
 
 
-def _difficulty(arm: Sequence[Run], baseline: Sequence[Run], design: Design) -> Row:
-    ours, theirs = cost.by_difficulty(arm, design), cost.by_difficulty(baseline, design)
+def _difficulty(arm: Sequence[Run], baseline: Mapping[int, Run], design: Design) -> Row:
+    """Return the difference by difficulty: over shared seeds, or all where none is shared."""
+    shared = [run for run in arm if run.seed in baseline]
+    bases = [baseline[run.seed] for run in shared] or list(baseline.values())
+    ours, theirs = cost.by_difficulty(shared or arm, design), cost.by_difficulty(bases, design)
     return {
         level: {"arm": ours[level], "baseline": theirs[level], "delta": ours[level] - theirs[level]}
         for level in ours

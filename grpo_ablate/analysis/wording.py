@@ -49,12 +49,15 @@ def _details(
 ) -> list[str]:
     estimate, n = comparison.estimate, len(comparison.seeds)
     wide = 100 * (1 - design.alpha)
+    sees = f"{100 * comparison.resolution(n, design.alpha):.1f} pt"
     holm = "" if found.repeat or found.p_holm is None else f"Holm p {p_value(found.p_holm)}"
     return [
         f"{wide:g} % interval {points(estimate.lo)}…{points(estimate.hi)}",
         _seeds(found, n),
         holm or f"p {p_value(estimate.p)}",
-        f"this study resolves {100 * comparison.resolution(n, design.alpha):.1f} pt",
+        ""
+        if found.verdict == "underpowered" and not found.repeat
+        else f"this study resolves {sees}",
         _tokens(cost.get("tokens")),
     ]
 

@@ -175,8 +175,10 @@ def test_smoothness_is_ranked_among_arms_that_are_not_worse():
     rough = [0.3 + 0.3 * min(i / 12, 1) + 0.02 * (-1) ** i for i in range(21)]
     runs = study({"a": 0.0, "c": -0.1}, sigma=0.002, seeds=4)
     runs += [run("b", s, 0.6, curve=rough) for s in (1, 2, 3, 4)]
-    ranks = {a["arm"]: a["smoothness"]["rank"] for a in report.build(runs, DESIGN)["arms"]}
-    assert ranks == {"a": 1, "b": 2, "c": None}
+    found = report.build(runs, DESIGN)
+    everyone = [*found["baselines"], *found["arms"]]
+    ranks = {row["arm"]: row["smoothness"]["rank"] for row in everyone}
+    assert ranks == {"a": 1, "baseline": 2, "b": 3, "c": None}
 
 
 def test_floor_needs_the_number_of_questions():
