@@ -59,8 +59,8 @@ def show(output_dir: Path, folders: Sequence[Path]) -> int:
             print(row["sentence"])
     for row in found["interactions"]:
         print(row["sentence"])
-    for path in publish.write(found, output_dir / "report"):
-        print(f"report: {path}")
+    publish.write(found, output_dir / "report")
+    print(f"report: {output_dir / 'report' / 'REPORT.md'}")
     for path in figures.draw_comparison(everything, output_dir / "report" / "fig"):
         print(f"figure: {path}")
     for line in table.advice(runs, everything):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 from grpo_ablate.analysis import interference, report
 from grpo_ablate.analysis.stats import logit
 from tests.analysis.simulate import DESIGN, run, study
-from tests.conftest import plan
+from tests.conftest import ROOT, plan
 
 
 def only(runs):
@@ -68,8 +69,9 @@ def test_no_pair_without_its_parts():
 
 
 def test_the_shipped_suite_has_all_of_each_pair():
-    jobs = plan("+suite=interactions")
-    assert {job.config["seed"] for job in jobs} == {1, 2, 3}
+    node = OmegaConf.load(ROOT / "conf/suite/interactions.yaml").hydra.sweeper.params
+    assert node.seed == "1,2,3"
+    jobs = plan("baseline=standard", f"+experiment={node['+experiment']}", "-m")
     deltas = {job.arm: job.delta for job in jobs}
     assert deltas.pop("standard") == {}
     assert interference.pairs(deltas) == [

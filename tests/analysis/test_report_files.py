@@ -193,6 +193,7 @@ def test_an_unknown_cell_is_empty_never_zero():
     assert text == "a,b.c,b.d\n,0.0,\n"
 
 
+@pytest.mark.slow
 def test_a_laptop_without_torch_and_wandb(folder):
     """Everything under grpo_ablate.analysis imports, and a report is made."""
     code = """

@@ -228,6 +228,7 @@ def test_six_points_are_found():
     assert "hurts" not in found
 
 
+@pytest.mark.slow
 def test_operating_table_is_what_the_script_writes():
     """One line of docs/judging.md, made again."""
     from scripts.operating_table import PAGE, row
