@@ -8,7 +8,7 @@ import sys
 
 COMMANDS = {
     "train": "run arms over seeds (the default: no word needed)",
-    "report": "print the table and draw the figures of a folder of runs",
+    "report": "judge a folder of runs: verdicts, tables and figures under report/",
     "status": "show where each run of a folder stands, live",
     "resume": "go on with a paused or stopped run: resume RUN [OVERRIDE...]",
     "probe": "does each trick act? probe [+experiment=NAME|all], in seconds",
@@ -41,7 +41,8 @@ def main(argv: list[str] | None = None) -> int:
     """Dispatch to a command; a first word that is no Hydra override is one.
 
     Returns:
-        0 all complete, 2 usage or configuration, 3 some runs failed, 130 interrupted.
+        0 all complete, 2 usage or configuration, 3 some runs failed, 4 an arm cannot be compared,
+        130 interrupted.
     """
     argv = sys.argv[1:] if argv is None else argv
     word = argv[0] if argv and argv[0] else "train"

@@ -19,6 +19,9 @@ BASELINE = "baseline"
 _DEFAULTS = {"baseline": "neutral", "preset": "none"}
 """Groups of starting points, and the choice of each that names nothing."""
 
+REPEATS = ("same_seed", "other_seed")
+"""How an A/A arm runs its baseline again: to the same random numbers, or to others."""
+
 Delta = dict[str, list[Any]]
 """Flat key → [value in the baseline, value in the arm]; None where a key is absent."""
 
@@ -106,8 +109,25 @@ def check_moves(arm: str, node: Any, moved: Delta) -> list[str]:
     return groups
 
 
+def repeat(node: Any) -> dict[str, str]:
+    """Return an A/A arm's `repeat`, to be kept in its configuration; {} for any other arm.
+
+    Raises:
+        ConfigError: neither same_seed nor other_seed, or beside a lever that moves.
+    """
+    if not isinstance(node, Mapping) or "repeat" not in node:
+        return {}
+    if node["repeat"] not in REPEATS or node.get("moves") != []:
+        raise ConfigError(
+            f"arm.repeat must be one of {', '.join(REPEATS)} and stand beside moves: [], since an"
+            f" A/A arm is its baseline run again; got {dict(node)!r}"
+        )
+    return {"repeat": str(node["repeat"])}
+
+
 def _declared(node: Any) -> list[str] | None:
-    moves = node.get("moves", "") if isinstance(node, Mapping) and set(node) <= {"moves"} else ""
+    known = isinstance(node, Mapping) and set(node) <= {"moves", "repeat"}
+    moves = node.get("moves", "") if known else ""
     if moves is None or (isinstance(moves, list) and all(isinstance(m, str) for m in moves)):
         return moves
     raise ConfigError(f"arm must be {{moves: [LEVER, ...]}} or {{moves: null}}, got {node!r}")

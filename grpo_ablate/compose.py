@@ -157,7 +157,9 @@ class _Composer:
             alone += (f"baseline={choices['baseline']}",)  # an experiment may choose its own
         baseline, baseline_name, _, _ = self._baseline(alone)
         delta = arms.delta(baseline, config)
-        config["arm"] = {"name": name, "moves": arms.check_moves(name, config.get("arm"), delta)}
+        node = config.get("arm")
+        moves = arms.check_moves(name, node, delta)
+        config["arm"] = {"name": name, "moves": moves, **arms.repeat(node)}
         conditions = tuple(o for o in alone if arms.key_of(o) not in ("seed", "baseline"))
         if choices["baseline"] != "neutral":
             conditions = (f"baseline={choices['baseline']}", *conditions)
@@ -276,7 +278,8 @@ def _refuse_twins(jobs: Sequence[Job]) -> None:
                 f"two jobs would share {job.folder}: they differ in {key}, which is no lever;"
                 " sweep levers and seeds, and give each condition an output_dir of its own"
             )
-        alike = by_config.setdefault(repr({**job.config, "arm": None}), job)
+        again = job.config["arm"].get("repeat")
+        alike = by_config.setdefault(repr({**job.config, "arm": again}), job)
         if alike is not job:
             raise ConfigError(
                 f"arms {alike.arm} and {job.arm} are the same configuration; drop one of them"

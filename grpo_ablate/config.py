@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from grpo_ablate import assets, knobs, monitor, variants
+from grpo_ablate import assets, knobs, monitor, study, variants
 from grpo_ablate.knobs import Count, Range
 from grpo_ablate.rules import findings
 from grpo_ablate.streams import Stream, rng
@@ -39,7 +39,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
     Raises:
         ConfigError: with what, where and the remedy.
     """
-    known = {*TOP_LEVEL, *variants.GROUPS, "arm"}
+    known = {*TOP_LEVEL, *variants.GROUPS, "arm", "judge"}
     for key in config:
         if key not in known:
             raise ConfigError(f"{key} is no configuration key{variants.hint(key, known)}")
@@ -52,6 +52,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
         if not isinstance(node, Mapping):
             raise ConfigError(f"{group} must be a group such as {group}=NAME, got {node!r}")
         variants.check(group, node)
+    study.check(config.get("judge"))
     monitor.check_rules(config["monitor"]["rules"])
     refused = findings(config, "refuse")
     if refused:

@@ -17,8 +17,8 @@ from omegaconf import OmegaConf
 from grpo_ablate.files import read_json
 from grpo_ablate.monitor import acting
 
-NOT_HASHED = ("arm", "output_dir", "study", "checkpoint", "preflight")
-"""Keys that say where a run lies, what it is called and how often it is saved, not what it does."""
+NOT_HASHED = ("arm", "output_dir", "study", "checkpoint", "judge", "preflight")
+"""Keys that say where a run lies, how it is called, saved and judged, not what it does."""
 
 _PACKAGE = Path(__file__).parent
 _VERSIONED = ("torch", "transformers", "hydra-core", "omegaconf", "numpy")
@@ -32,6 +32,8 @@ def config_hash(config: Mapping[str, Any]) -> str:
     relevant = {key: value for key, value in config.items() if key not in NOT_HASHED}
     if "monitor" in relevant:
         relevant["monitor"] = acting(relevant["monitor"])
+    if (config.get("arm") or {}).get("repeat") == "other_seed":
+        relevant["repeat"] = "other_seed"
     text = json.dumps(_canonical(relevant), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -29,7 +29,9 @@ _GROWING = ("metrics.csv", "eval.csv", "samples.jsonl", "events.jsonl")
 class Records:
     """A run's folder. The CSVs are the truth; status.json says where the run stands."""
 
-    def __init__(self, folder: Path, config_hash: str, source_hash: str, steps: int) -> None:
+    def __init__(
+        self, folder: Path, config_hash: str, source_hash: str, steps: int, *, device: str = ""
+    ) -> None:
         """Take over the folder: status becomes `running`.
 
         Args:
@@ -37,6 +39,7 @@ class Records:
             config_hash: of its configuration.
             source_hash: of the code that runs it, which a report holds against the manifest's.
             steps: of the whole run.
+            device: what it computes on; runs of two kinds are not compared.
         """
         self.folder = folder
         self.hash = config_hash
@@ -47,6 +50,7 @@ class Records:
             "state": "running",
             "hash": config_hash,
             "source": source_hash,
+            "device": device,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "step": 0,

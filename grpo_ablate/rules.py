@@ -264,7 +264,18 @@ _SCHEDULE = (
     ),
 )
 
-RULES = _GROUP_OF_ONE + _CLIP + _REWARD + _LOSS + _SCHEDULE
+_STACK = (
+    Rule(
+        "warn",
+        "more than three levers × one arm",
+        lambda c: len(c.get("arm", {}).get("moves") or ()) > 3,
+        "arm {arm[name]} moves {arm[moves]}: never add more than three tricks at once; run each"
+        " alone first, then +suite=interactions",
+        "article: G10",
+    ),
+)
+
+RULES = _GROUP_OF_ONE + _CLIP + _REWARD + _LOSS + _SCHEDULE + _STACK
 
 
 def findings(config: Config, level: str) -> list[str]:

@@ -7,7 +7,9 @@ generator state. Source: numpy's SeedSequence with spawn_key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +21,7 @@ class Stream(IntEnum):
     GENERATE = 1
     MINIBATCH = 2
     EVALUATE = 3
+    REPEAT = 4
 
 
 def rng(seed: int, stream: Stream, *key: int) -> np.random.Generator:
@@ -30,3 +33,10 @@ def subseed(seed: int, stream: Stream, *key: int) -> int:
     """Return a 63-bit seed for a consumer that takes an integer (an engine, a library)."""
     sequence = np.random.SeedSequence(seed, spawn_key=(int(stream), *key))
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def run_seed(config: Mapping[str, Any]) -> int:
+    """Return the seed a run draws by: its own, or one derived from it for an A/A arm."""
+    seed = int(config["seed"])
+    again = config["arm"].get("repeat") == "other_seed"
+    return subseed(seed, Stream.REPEAT) if again else seed

@@ -14,7 +14,7 @@ from grpo_ablate.loss import pack
 from grpo_ablate.metrics import pool, step_metrics
 from grpo_ablate.records import Records
 from grpo_ablate.stages import Stages, assemble
-from grpo_ablate.streams import Stream, rng
+from grpo_ablate.streams import Stream, rng, run_seed
 
 
 def train(
@@ -66,7 +66,8 @@ def _step(stages: Stages, config: Mapping[str, Any], progress: Progress) -> str:
     """Sample, judge, learn; move `progress` on unless an alarm says pause."""
     started, step, policy = time.perf_counter(), progress.step + 1, stages.policy
     stages.sentry.begin(step)
-    rollout = stages.collector.collect(config["seed"], step, stages.lr_batch.prompts)
+    seed = run_seed(config)
+    rollout = stages.collector.collect(seed, step, stages.lr_batch.prompts)
     groups = rollout.groups
     advantages = stages.advantage(
         groups.rewards_PG, groups.vote_PG, groups.prompt_lengths_P, progress.advantage
@@ -78,7 +79,7 @@ def _step(stages: Stages, config: Mapping[str, Any], progress: Progress) -> str:
         stages.lr_batch,
         steps=config["steps"],
         base_lr=policy.base_lr * stages.sentry.lr_factor,
-        order=rng(config["seed"], Stream.MINIBATCH, step),
+        order=rng(seed, Stream.MINIBATCH, step),
         guard=stages.sentry.guard,
     )
     if update.halted:

@@ -7,6 +7,7 @@ tracker cannot leak from run to run, and a run that dies takes no other with it.
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -51,7 +52,8 @@ def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
     torch.set_num_threads(config["threads"])
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # determinism on a GPU needs it
     torch.use_deterministic_algorithms(True, warn_only=True)
-    records = Records(folder, wanted, source_hash(), config["steps"])
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+    records = Records(folder, wanted, source_hash(), config["steps"], device=device)
     try:
         state = train(config, records, interrupt)
     except BaseException as error:

@@ -37,7 +37,7 @@ def test_every_experiment_moves_exactly_the_levers_it_declares(name):
     (job,) = plan(f"+experiment={name}")
     moved = {key.split(".")[0] for key in job.delta}
     assert moved == set(job.config["arm"]["moves"])
-    assert moved or name == "baseline"
+    assert moved or name == "baseline" or "repeat" in job.config["arm"]
 
 
 @pytest.mark.parametrize("base", ["neutral", "standard"])

@@ -97,6 +97,10 @@ CASES = {
         ["lr_batch=linear_decay", "lr_batch.warmup=300"],
         ["lr_batch=linear_decay", "lr_batch.warmup=299"],
     ),
+    "more than three levers × one arm": (
+        ["clip=gspo", "sampling=dynamic", "advantage=group_std", "lr_batch.lr_scale=2"],
+        ["clip=gspo", "sampling=dynamic", "advantage=group_std"],
+    ),
     "fewer than 300 `steps` × any verdict": (["steps=299"], ["steps=300"]),
 }
 BY_OPTIONS = {rule.options: rule for rule in RULES}

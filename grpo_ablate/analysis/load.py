@@ -12,6 +12,7 @@ import pandas as pd
 
 from grpo_ablate import liveness
 from grpo_ablate.files import read_json
+from grpo_ablate.manifest import load_config
 from grpo_ablate.monitor import CHANGING
 
 
@@ -41,6 +42,15 @@ class Run:
     """eval.csv, indexed by step."""
     events: list[dict[str, Any]] = field(default_factory=list)
     """events.jsonl: the alarms."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """config.yaml as it was frozen; empty where the folder has none."""
+    manifest: dict[str, Any] = field(default_factory=dict)
+    status: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Return arm and seed as their folders are named, wherever the study lies."""
+        return f"{self.arm}/seed={self.seed}"
 
 
 def read_run(folder: Path) -> Run:
@@ -62,6 +72,9 @@ def read_run(folder: Path) -> Run:
         metrics=_frame(folder / "metrics.csv"),
         evals=_frame(folder / "eval.csv"),
         events=events,
+        config=load_config(folder) if (folder / "config.yaml").is_file() else {},
+        manifest=manifest,
+        status=status,
     )
 
 

@@ -14,7 +14,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from grpo_ablate import compose, config, interrupt, preflight, runs
+from grpo_ablate import compose, config, interrupt, preflight, runs, study
 from grpo_ablate.progress import Display
 from grpo_ablate.variants import ConfigError
 
@@ -26,7 +26,8 @@ def main(argv: list[str]) -> int:
     """Run everything a command line asks for that is not complete yet.
 
     Returns:
-        0 all complete, 2 usage or configuration, 3 some runs failed, 130 interrupted.
+        0 all complete, 2 usage or configuration, 3 some runs failed, 4 an arm cannot be compared,
+        130 interrupted.
     """
     # Hydra 1.3 refuses overrides on both sides of -m; intermixed parsing takes them anywhere
     args = get_args_parser().parse_intermixed_args(argv)
@@ -65,11 +66,15 @@ def _prepare(args: Namespace) -> tuple[list[compose.Job], bool]:
     warnings = {warning for job in jobs for warning in config.check(job.config)}
     for planned in jobs:
         runs.check_folder(planned)
+    entries = [(planned.arm, planned.baseline, planned.config) for planned in jobs]
+    output_dir = Path(jobs[0].config["output_dir"])
+    study.check_jobs(output_dir, entries)
     if many:
         warnings |= set(preflight.warnings(jobs))
     for warning in sorted(warnings):
         print(f"grpo_ablate: warning: {warning}", file=sys.stderr)
     try:
+        study.freeze(output_dir, entries)
         for planned in jobs:
             runs.freeze(planned)
     except OSError as error:
