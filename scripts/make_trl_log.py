@@ -28,9 +28,7 @@ TARGET = Path(__file__).resolve().parent.parent / "tests/data/trl"
 
 def main() -> None:
     policy = causal_lm(path="embedded:tiny", base_lr=2e-4, dtype="float32")
-    task = Arithmetic(
-        min_operands=2, max_operands=4, max_number=19, held_out=252, held_out_seed=1
-    )
+    task = Arithmetic(min_operands=2, max_operands=4, max_number=19, held_out=252, held_out_seed=1)
     rng = np.random.default_rng(1)
 
     def row(problem: Problem) -> dict[str, str]:

@@ -118,8 +118,17 @@ _VERL = (
 ALIASES = _TRL + _VERL
 """The first that matches counts, so exact names stand before patterns."""
 
-STEPS = ("step", "_step", "Step", "global_step", "trainer/global_step", "training/global_step")
-"""What the column of steps is called, W&B's own counters last resort and first found."""
+STEPS = (
+    *("step", "train/global_step", "training/global_step", "global_step", "trainer/global_step"),
+    *("_step", "Step"),
+)
+"""What the column of steps is called: a trainer's own count before W&B's."""
+
+_OURS = re.compile(
+    r"(reward|policy|completion|ratio|sampling|advantage|optim|monitor|technique|engine)/\w+"
+    r"|perf/(generated_tokens|seconds)"
+    r"|eval/((sampled_|selection_|test_)?accuracy|accuracy_\d+|length_mean)"
+)
 
 
 def find(column: str) -> Alias | None:
@@ -127,6 +136,8 @@ def find(column: str) -> Alias | None:
 
     W&B's callback for TRL writes `train/reward` and `eval/reward` for `reward` and `eval_reward`.
     """
+    if _OURS.fullmatch(column):
+        return Alias("grpo_ablate", column, column)
     for name in (column, column.removeprefix("train/"), column.replace("eval/", "eval_", 1)):
         for alias in ALIASES:
             if alias.matches(name) and (name == column or alias.trainer == "trl"):
