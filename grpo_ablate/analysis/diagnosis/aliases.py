@@ -37,7 +37,12 @@ _ROWS = "a row is an optimizer step, of which a rollout has several"
 
 _TRL = (
     Alias("trl", "reward", "reward/mean"),
-    Alias("trl", "reward_std", "reward/std", "divides by n - 1; before TRL 0.20 the in-group std"),
+    Alias(
+        "trl",
+        "reward_std",
+        "reward/std",
+        "divides by n - 1; earlier versions log the in-group std under this name",
+    ),
     Alias(
         "trl",
         "frac_reward_zero_std",

@@ -11,7 +11,7 @@ from grpo_ablate.analysis.diagnosis.alarms import alarms, monitor_rules
 from grpo_ablate.analysis.diagnosis.log import (
     LOOK,
     RISE,
-    ROWS,
+    SILENT,
     Evidence,
     Log,
     begin,
@@ -50,7 +50,7 @@ def _flat(log: Log, rows: pd.Series[float], **numbers: float) -> Evidence:
 
 
 def plateau_without_variance(log: Log, *, dead: float, share: float) -> Evidence | None:
-    """See a plateau in which most groups are dead (article: D1, G3).
+    """See a plateau in whose last 100 steps most groups are dead (article: D1, G3).
 
     Args:
         log: the log.
@@ -60,18 +60,20 @@ def plateau_without_variance(log: Log, *, dead: float, share: float) -> Evidence
     rows = plateau(log)
     if rows is None:
         return None
-    zero = during(log, "reward/frac_zero_std", rows)
-    inner = during(log, "reward/group_std", rows) / unit(log, rows)
+    now = window(rows, SILENT)
+    zero = during(log, "reward/frac_zero_std", now)
+    inner = during(log, "reward/group_std", now) / unit(log, now)
     gone = zero > dead if math.isfinite(zero) else inner < share
     return _flat(log, rows, dead=zero, share=inner) if gone else None
 
 
 def plateau_without_entropy(log: Log) -> Evidence | None:
-    """See a plateau below the healthy level of entropy (article: D1, M7)."""
+    """See a plateau in whose last 100 steps entropy is below its level (article: D1, M7)."""
     rows = plateau(log)
     if rows is None:
         return None
-    entropy, low = during(log, "policy/entropy", rows), float(monitor_rules(log)["M7"]["threshold"])
+    entropy = during(log, "policy/entropy", window(rows, SILENT))
+    low = float(monitor_rules(log)["M7"]["threshold"])
     return _flat(log, rows, entropy=entropy, threshold=low) if entropy < low else None
 
 
