@@ -115,16 +115,16 @@ def _blanks(log: Log) -> dict[str, str]:
     arms = log.arm.split("+")
     alone = ",".join(arms) if len(arms) > 1 else "baseline"
 
-    def known(value: float, form: str = ".3g") -> str:
-        return f"{value:{form}}" if math.isfinite(value) else "?"
+    def known(value: float, form: str = ".3g", otherwise: str = "<twice the present>") -> str:
+        return f"{value:{form}}" if math.isfinite(value) else otherwise
 
     return {
         "scale_double": known(2 * scale),
         "scale_half": known(scale / 2),
         "lr_double": known(2 * lr),
-        "lr_half": known(lr / 2),
-        "low": known(start * 0.8, ".0f"),
-        "high": known(start * 1.2, ".0f"),
+        "lr_half": known(lr / 2, otherwise="<half the present>"),
+        "low": known(start * 0.8, ".0f", "<from>"),
+        "high": known(start * 1.2, ".0f", "<to>"),
         "limit_double": known(2 * float(limit), ".0f"),
         "one_by_one": f"-m +experiment={alone} seed=1,2,3",
     }
