@@ -112,8 +112,6 @@ def _blanks(log: Log) -> dict[str, str]:
     lr = float(rates.max()) if rates is not None else math.nan
     start = float(lengths.iloc[0]) if lengths is not None else math.nan
     limit = log.config.get("engine", {}).get("max_new_tokens", math.nan)
-    arms = log.arm.split("+")
-    alone = ",".join(arms) if len(arms) > 1 else "baseline"
 
     def known(value: float, form: str = ".3g", otherwise: str = "<twice the present>") -> str:
         return f"{value:{form}}" if math.isfinite(value) else otherwise
@@ -126,7 +124,7 @@ def _blanks(log: Log) -> dict[str, str]:
         "low": known(start * 0.8, ".0f", "<from>"),
         "high": known(start * 1.2, ".0f", "<to>"),
         "limit_double": known(2 * float(limit), ".0f"),
-        "one_by_one": f"-m +experiment={alone} seed=1,2,3",
+        "one_by_one": log.apart,
     }
 
 
@@ -166,23 +164,21 @@ def reports(runs: Sequence[Run]) -> list[Diagnosis]:
 
 def against_baseline(runs: Sequence[Run]) -> list[Diagnosis]:
     """Return what D6 says of each arm, its mean over the seeds it shares with its baseline."""
-    (rule,) = (rule for rule in RULES if rule.id == ACROSS_SEEDS)
+    rules = [rule for rule in RULES if rule.id == ACROSS_SEEDS]
     by_arm: dict[str, dict[int, Run]] = {}
     for run in runs:
         by_arm.setdefault(run.arm, {})[run.seed] = run
     found = []
     for arm, members in by_arm.items():
         baseline = next(iter(members.values())).baseline
-        shared = sorted({*members} & {*by_arm.get(baseline, {})})
         if arm != baseline:
-            found.append(examine(_pooled(arm, members, by_arm.get(baseline, {}), shared), [rule]))
+            found.append(examine(_pooled(members, by_arm.get(baseline, {})), rules))
     return found
 
 
-def _pooled(
-    arm: str, members: Mapping[int, Run], base: Mapping[int, Run], seeds: Sequence[int]
-) -> Log:
+def _pooled(members: Mapping[int, Run], base: Mapping[int, Run]) -> Log:
     """Return an arm's held-out accuracy and its baseline's, means over seeds at common steps."""
+    seeds = sorted({*members} & {*base})
     signals: dict[str, pd.Series[float]] = {}
     for name, runs in (("eval/accuracy", members), ("baseline/accuracy", base)):
         curves = [of_run(runs[seed]).signals.get("eval/accuracy") for seed in seeds]
@@ -190,7 +186,18 @@ def _pooled(
         if known:
             mean = pd.concat(known, axis=1, join="inner").mean(axis=1)
             signals |= {name: mean} if len(mean) else {}
-    return Log(f"{arm}, {len(seeds)} seeds", "grpo_ablate", signals, arm=arm)
+    run = next(iter(members.values()))
+    name = f"{run.arm}, mean of {len(seeds)} seeds"
+    return Log(name, "grpo_ablate", signals, arm=run.arm, apart=_apart(run, seeds))
+
+
+def _apart(run: Run, seeds: Sequence[int]) -> str:
+    """Return the overrides that run a stack's tricks one by one; empty where there is one."""
+    tricks = [part for part in run.arm.split("+") if part != run.baseline]
+    if len(tricks) < 2 or any("=" in trick for trick in tricks):
+        return ""
+    listed = ",".join(str(seed) for seed in seeds)
+    return " ".join([f"+experiment={','.join(tricks)}", "-m", *run.conditions, f"seed={listed}"])
 
 
 def _row(log: Log, finding: Finding) -> dict[str, Any]:
@@ -255,3 +262,24 @@ def text(report: Diagnosis) -> str:
     if log.unknown:
         lines.append(f"  columns not known here: {', '.join(log.unknown)}")
     return "\n".join(lines)
+
+
+def section(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a report's section in Markdown: one line for a rule and an arm, its seeds together.
+
+    Args:
+        rows: of `study`.
+    """
+    if not rows:
+        return "Nothing to report.\n"
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["rule"], row["arm"]), []).append(row)
+    lines = ["| level | arm | seeds | steps | what | try first |", "|---|---|---|---|---|---|"]
+    for (rule, arm), seen in groups.items():
+        seeds = ", ".join(str(row["seed"]) for row in seen if row["seed"] is not None) or "mean"
+        steps = f"{min(row['first'] for row in seen)}–{max(row['last'] for row in seen)}"
+        what = f"{rule}: {seen[0]['says']}. {seen[0]['cause']}"
+        cells = (seen[0]["level"], arm, seeds, steps, what, seen[0]["tries"][0])
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"

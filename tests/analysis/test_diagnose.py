@@ -8,6 +8,8 @@ import re
 
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from grpo_ablate.analysis import diagnose
@@ -284,3 +286,29 @@ def test_pandas_series_stay_as_they_were():
     diagnose.examine(made)
     for name, values in made.signals.items():
         pd.testing.assert_series_equal(values, before[name])
+
+
+NAMES = sorted({n for r in diagnose.RULES for s in r.signals for n in s.split("|") if "/" in n})
+VALUES = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([0.0, 1.0, 0.5, math.nan]))
+
+
+@given(
+    st.dictionaries(st.sampled_from(NAMES), st.lists(VALUES, max_size=30)),
+    st.sampled_from([1, 7, 50, 200]),
+    st.sampled_from(["grpo_ablate", "trl", "verl", "unknown"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_log_is_answered(columns, every, trainer):
+    """Rules meet gaps, zeros, single rows: every rule answers, in range, and can be told."""
+    series = {
+        n: pd.Series({every * i: v for i, v in enumerate(vs, 1)}) for n, vs in columns.items()
+    }
+    whole = {n: values.astype(float).dropna() for n, values in series.items()}
+    made = Log("any", trainer, {n: values for n, values in whole.items() if len(values)})
+    answer = diagnose.examine(made)
+    named = {f.rule.id for f in answer.findings} | {*answer.quiet} | {r for r, _ in answer.unasked}
+    assert named == {rule.id for rule in diagnose.RULES}
+    for found in answer.findings:
+        assert made.first <= found.evidence.first <= found.evidence.last <= made.last
+    diagnose.text(answer)
+    json.dumps(diagnose.plain(answer), allow_nan=False)

@@ -192,11 +192,33 @@ def test_a_study_compares_arms_with_their_baseline(tmp_path):
     (worse,) = (row for row in rows if row["rule"] == "D6")
     assert (worse["arm"], worse["seed"], worse["level"]) == (stack, None, "fault")
     assert "0.450, 0.050 below the baseline's 0.500" in worse["says"]
-    assert any("+experiment=clip_higher,dynamic_sampling" in text for text in worse["tries"])
+    assert worse["tries"][0].endswith("+experiment=clip_higher,dynamic_sampling -m seed=1,2")
     assert {row["seed"] for row in rows if row["rule"] == "D1_lr"} == {1, 2}
     assert json.loads(json.dumps(rows)) == rows, "plain values"
     levels = [row["level"] for row in rows]
     assert levels == sorted(levels, key=["fault", "caution", "note"].index)
+
+
+def test_a_single_trick_and_another_baseline_in_d6(tmp_path):
+    """standard+gspo is one trick on the baseline `standard`, a stack has two."""
+    ours(tmp_path, "standard", 3, accuracy=0.5, baseline="standard")
+    ours(tmp_path, "standard+gspo", 3, accuracy=0.4, baseline="standard")
+    ours(tmp_path, "standard+gspo+no_std", 3, accuracy=0.4, baseline="standard")
+    rows = diagnose.study(load.read_study(tmp_path))
+    tries = {row["arm"]: row["tries"][0] for row in rows if row["rule"] == "D6"}
+    assert "+experiment" not in tries["standard+gspo"]
+    wanted = "+experiment=gspo,no_std -m baseline=standard seed=3"
+    assert tries["standard+gspo+no_std"].endswith(wanted)
+
+
+def test_section_has_a_line_for_an_arm_and_rule(tmp_path):
+    for seed in (1, 2):
+        ours(tmp_path, "baseline", seed, accuracy=0.5)
+    text = diagnose.section(diagnose.study(load.read_study(tmp_path)))
+    (line,) = (line for line in text.splitlines() if "D1_lr" in line)
+    assert line.startswith("| fault | baseline | 1, 2 | 10–400 | D1_lr: reward flat")
+    assert {line.count("|") for line in text.splitlines()} == {7}
+    assert diagnose.section([]) == "Nothing to report.\n"
 
 
 def test_an_arm_without_its_baseline_says_so(tmp_path, capsys):

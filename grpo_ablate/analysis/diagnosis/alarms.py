@@ -63,14 +63,13 @@ def alarms(log: Log, name: str) -> dict[int, float]:
 
 def alarm(log: Log, *, name: str) -> Evidence | None:
     """See where one of `monitor`'s rules holds, and its worst measure."""
-    raised = alarms(log, name)
-    values = log.signals[monitor_rules(log)[name]["signal"]]
-    at = [float(values[step]) for step in raised]
-    low = monitor_rules(log)[name]["kind"] == "below"
-    worst = (min if low else max)(at, default=math.nan)
-    measure = (min if low else max)(raised.values(), default=math.nan)
-    threshold = float(monitor_rules(log)[name]["threshold"])
-    return hits(values, raised, worst=worst, measure=measure, threshold=threshold)
+    rule, raised = monitor_rules(log)[name], alarms(log, name)
+    if not raised:
+        return None
+    values = log.signals[rule["signal"]]
+    worst = min if rule["kind"] == "below" else max
+    at = worst(float(values[step]) for step in raised)
+    return hits(values, raised, worst=at, measure=worst(raised.values()))
 
 
 def spikes(log: Log) -> dict[int, float]:

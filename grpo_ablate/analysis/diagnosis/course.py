@@ -18,6 +18,7 @@ from grpo_ablate.analysis.diagnosis.log import (
     during,
     ends,
     gain,
+    growth,
     hits,
     unit,
     window,
@@ -110,7 +111,7 @@ def low_entropy(log: Log, *, names: Sequence[str], rising: bool) -> Evidence | N
     steps = [s for s in raised if (gain(log, "reward/mean", until=s) < RISE) is not rising]
     top = max((float(window(entropy, LOOK, step).max()) for step in steps), default=math.nan)
     low = min((float(entropy[step]) for step in steps), default=math.nan)
-    return hits(entropy, steps, top=top, low=low, fall=1 - low / top if steps else math.nan)
+    return hits(entropy, steps, top=top, low=low, fall=-growth(top, low))
 
 
 def length_runaway(log: Log, *, share: float) -> Evidence | None:
@@ -118,7 +119,7 @@ def length_runaway(log: Log, *, share: float) -> Evidence | None:
     lengths = log.signals["completion/length_mean"]
     rows = window(lengths, LOOK)
     before, after = ends(rows, 4)
-    change = after / before - 1
+    change = growth(before, after)
     if not abs(change) > share or not gain(log, "reward/mean") < RISE:
         return None
     return hits(lengths, rows.index, before=before, after=after, change=change)
@@ -130,8 +131,8 @@ def wrong_grow_longer(log: Log, *, share: float) -> Evidence | None:
     wrong = window(lengths, LOOK)
     right = window(log.signals["completion/length_right_mean"], LOOK)
     (wrong0, wrong1), (right0, right1) = ends(wrong, 4), ends(right, 4)
-    growth, beside = wrong1 / wrong0 - 1, right1 / right0 - 1
-    if not growth > max(0.0, beside) + share:
+    wrong_growth, right_growth = growth(wrong0, wrong1), growth(right0, right1)
+    if not wrong_growth > max(0.0, right_growth) + share:
         return None
     return hits(lengths, wrong.index, wrong0=wrong0, wrong1=wrong1, right0=right0, right1=right1)
 

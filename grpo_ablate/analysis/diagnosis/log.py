@@ -47,6 +47,8 @@ class Log:
     seed: int | None = None
     state: str = ""
     """A run of ours: complete, running, ...; otherwise empty."""
+    apart: str = ""
+    """A stack of ours: the overrides that run its tricks one by one; otherwise empty."""
 
     @property
     def first(self) -> int:
@@ -98,6 +100,11 @@ def ends(values: pd.Series[float], parts: int) -> tuple[float, float]:
     if len(values) < ROWS or size < 1:
         return math.nan, math.nan
     return float(values.iloc[:size].mean()), float(values.iloc[-size:].mean())
+
+
+def growth(before: float, after: float) -> float:
+    """Return the relative change; NaN from nothing, of which no share can be told."""
+    return after / before - 1 if before > 0 else math.nan
 
 
 def unit(log: Log, rewards: pd.Series[float]) -> float:

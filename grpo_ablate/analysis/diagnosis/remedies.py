@@ -161,7 +161,8 @@ REMEDIES: dict[str, Remedy] = {
     ),
     "same_precision": Remedy("give sampler and trainer one precision, and look at the weight push"),
     "one_by_one": Remedy(
-        "ablate the tricks one by one and take the conflicting one out", ours="{one_by_one}"
+        "a stack: run its tricks one by one and take the conflicting one out; else leave it out",
+        ours="{one_by_one}",
     ),
     "leave_as_is": Remedy("nothing: go by reward and entropy, not by this number"),
     "watch": Remedy("nothing yet; look again when the reward stops rising"),
