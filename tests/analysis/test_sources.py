@@ -65,7 +65,7 @@ def test_a_verl_history_end_to_end(capsys):
     found = {item.rule.id: item for item in diagnose.examine(log).findings}
     assert {"D1_entropy", "D2", "truncation"} <= set(found)
     entropy, evidence = log.signals["policy/entropy"], found["D2"].evidence
-    assert 120 < evidence.first < evidence.last == 300
+    assert 120 < evidence.first < evidence.last == 400
     assert (entropy[entropy.index >= evidence.first] < 0.7 * entropy.max()).all()
     assert ("halve the learning rate", "actor_rollout_ref.actor.optim.lr=5e-07") in found[
         "D2"
@@ -264,7 +264,7 @@ def test_json_is_whole(capsys):
     asked = {row["rule"] for row in verl["findings"]} | {*verl["quiet"]} | verl["unasked"].keys()
     assert asked == {rule.id for rule in diagnose.RULES}
     assert verl["unknown_columns"] == ["my/own_column"]
-    assert verl["steps"] == [5, 300]
+    assert verl["steps"] == [5, 400]
 
 
 def test_our_own_names_are_ours():

@@ -97,7 +97,9 @@ def plateau_after_a_climb(log: Log) -> Evidence | None:
     return _flat(log, rows, spread=spread)
 
 
-def low_entropy(log: Log, *, names: Sequence[str], rising: bool) -> Evidence | None:
+def low_entropy(
+    log: Log, *, names: Sequence[str], rising: bool, lasting: int = 0
+) -> Evidence | None:
     """See entropy alarms at which the reward rises, or no longer does (article: D2).
 
     Args:
@@ -105,10 +107,13 @@ def low_entropy(log: Log, *, names: Sequence[str], rising: bool) -> Evidence | N
         names: of the alarms.
         rising: True sees the rows at which the reward rises or its course is unknown, False those
             at which it does not rise.
+        lasting: steps that these rows must stand for: a single row may be noise.
     """
     entropy = log.signals["policy/entropy"]
     raised = {step for name in names for step in alarms(log, name)}
     steps = [s for s in raised if (gain(log, "reward/mean", until=s) < RISE) is not rising]
+    if sum(step - begin(entropy, step) + 1 for step in steps) < lasting:
+        return None
     top = max((float(window(entropy, LOOK, step).max()) for step in steps), default=math.nan)
     low = min((float(entropy[step]) for step in steps), default=math.nan)
     return hits(entropy, steps, top=top, low=low, fall=-growth(top, low))

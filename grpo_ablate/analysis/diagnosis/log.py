@@ -84,14 +84,15 @@ def hits(values: pd.Series[float], steps: Iterable[int], **numbers: float) -> Ev
 
 def begin(values: pd.Series[float], step: int) -> int:
     """Return the first step that the row at `step` stands for."""
-    before = values.index[values.index < step]
-    return int(before[-1]) + 1 if len(before) else step
+    row = int(values.index.searchsorted(step))
+    return int(values.index[row - 1]) + 1 if row else step
 
 
 def window(values: pd.Series[float], steps: int, until: int | None = None) -> pd.Series[float]:
     """Return the rows of the last so many steps, up to and including `until`."""
     until = int(values.index[-1]) if until is None else until
-    return values[(values.index > until - steps) & (values.index <= until)]
+    begins, stops = values.index.searchsorted([until - steps, until], side="right")
+    return values.iloc[begins:stops]
 
 
 def ends(values: pd.Series[float], parts: int) -> tuple[float, float]:
@@ -111,7 +112,8 @@ def unit(log: Log, rewards: pd.Series[float]) -> float:
     """Return the scale that a gain in reward is measured by: the rewards' std, else their size."""
     stds = log.signals.get("reward/std")
     if stds is not None:
-        stds = stds[(stds.index >= rewards.index[0]) & (stds.index <= rewards.index[-1])]
+        begins = stds.index.searchsorted(rewards.index[0])
+        stds = stds.iloc[begins : stds.index.searchsorted(rewards.index[-1], side="right")]
         if len(stds) and stds.median() > 0:
             return float(stds.median())
     return max(float(rewards.abs().mean()), 1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import median
 
 import pandas as pd
 
@@ -16,12 +17,12 @@ def loss_spikes(log: Log, *, sigmas: float = 8.0, floor: float = 0.05) -> list[i
     Far: by more than `sigmas` robust standard deviations (1.4826 × MAD) and more than `floor`.
     """
     loss = log.signals["policy/loss"]
-    found = []
-    for i in range(SETTLED, len(loss)):
-        before = loss.iloc[max(0, i - 2 * SETTLED) : i]
-        middle = before.median()
-        sigma = 1.4826 * (before - middle).abs().median()
-        if abs(loss.iloc[i] - middle) > max(sigmas * sigma, floor):
+    values, found = loss.tolist(), []
+    for i in range(SETTLED, len(values)):
+        before = values[max(0, i - 2 * SETTLED) : i]
+        middle = median(before)
+        sigma = 1.4826 * median(abs(value - middle) for value in before)
+        if abs(values[i] - middle) > max(sigmas * sigma, floor):
             found.append(int(loss.index[i]))
     return found
 

@@ -69,7 +69,7 @@ _ENTROPY = (
         "D2",
         "fault",
         ("policy/entropy", *_REWARD),
-        partial(course.low_entropy, names=("M2", "M7"), rising=False),
+        partial(course.low_entropy, names=("M2", "M7"), rising=False, lasting=50),
         "entropy fell from {top:.3g} to {low:.3g} ({fall:.0%}) while the reward does not rise",
         "entropy collapse: the outputs turn into a template, and clipping makes it worse",
         ("halve_lr", "entropy_bonus", "clip_higher", "asymmetric_clip", "roll_back"),
