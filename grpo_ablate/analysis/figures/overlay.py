@@ -1,4 +1,4 @@
-"""Pictures of runs: one per run, and arms over each other with every seed drawn."""
+"""One picture a run, and few arms over each other with every seed drawn."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from grpo_ablate.analysis.figures.style import sheet, write
 from grpo_ablate.analysis.load import Run
 
 _COLOURS = ("#4d4d4d", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -109,9 +105,9 @@ def _line(axis: Axes, frame: pd.DataFrame, name: str, **style: Any) -> None:
 
 
 def _grid(title: str) -> tuple[Figure, list[Axes]]:
-    figure, axes = plt.subplots(2, 4, figsize=(18, 8), layout="constrained")
+    figure, axes = sheet(2, 4, (18, 8))
     figure.suptitle(title, fontsize=12)
-    return figure, list(axes.flat)
+    return figure, axes
 
 
 def _finish(axis: Axes, title: str, legend: bool) -> None:
@@ -123,6 +119,4 @@ def _finish(axis: Axes, title: str, legend: bool) -> None:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    figure.savefig(path, dpi=80)
-    plt.close(figure)
-    return path
+    return write(figure, path.with_suffix(""), "png", dpi=80)
