@@ -6,6 +6,7 @@ from grpo_ablate.analysis.figures.matrix import Interaction, interactions
 from grpo_ablate.analysis.figures.overlay import draw_comparison, draw_run
 from grpo_ablate.analysis.figures.signals import signals
 from grpo_ablate.analysis.figures.smoothness import Smoothness, smoothness
+from grpo_ablate.analysis.figures.study import draw
 
 __all__ = [
     "AXES",
@@ -13,6 +14,7 @@ __all__ = [
     "Interaction",
     "Smoothness",
     "accuracy",
+    "draw",
     "draw_comparison",
     "draw_run",
     "forest",

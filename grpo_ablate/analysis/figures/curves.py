@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from grpo_ablate.analysis.figures.style import BLUE, GREY, save, seeds, sheet
+from grpo_ablate.analysis.figures.style import BLUE, GREY, save, seeds, sheet, styled
 from grpo_ablate.analysis.load import Run
 
 AXES: Mapping[str, tuple[str, str]] = {
     "steps": ("", "training step"),
-    "tokens": ("perf/generated_tokens", "generated tokens, dropped ones included (thousands)"),
+    "tokens": ("perf/generated_tokens", "generated tokens (thousands)"),
     "seconds": ("perf/seconds", "seconds of training"),
 }
 """Name → the column summed up along the run, and the axis's label."""
@@ -30,6 +30,7 @@ _NOT_BEFORE = 300
 """No trick is judged before this step (article: X4)."""
 
 
+@styled
 def accuracy(
     arms: Mapping[str, Sequence[Run]],
     baseline: str,
@@ -50,7 +51,7 @@ def accuracy(
     Returns:
         The files written; none where no arm has an evaluation.
     """
-    shown = {arm: [r for r in runs if _ACCURACY in r.evals] for arm, runs in arms.items()}
+    shown = {arm: [r for r in runs if not r.evals.empty] for arm, runs in arms.items()}
     others = [arm for arm, runs in shown.items() if runs and arm != baseline]
     others = others or [arm for arm, runs in shown.items() if runs]
     if not others:
@@ -64,7 +65,7 @@ def accuracy(
             _seeds(axis, shown.get(baseline, []), against, GREY, baseline)
         _seeds(axis, shown[arm], against, GREY if arm == baseline else BLUE, arm)
         _marks(axis, [*shown.get(baseline, []), *shown[arm]], against, horizon)
-        axis.set_title(f"{arm} ({seeds(len(shown[arm]))})")
+        axis.set_title(f"{arm} ({_count(shown[arm])})")
     for axis in axes[len(others) :]:
         axis.set_axis_off()
     for place, axis in enumerate(axes[: len(others)]):
@@ -76,13 +77,21 @@ def accuracy(
     return save(figure, stem, _caption(shown, baseline, horizon, against), "Held-out accuracy")
 
 
+def _count(runs: Sequence[Run]) -> str:
+    failed = sum(run.state == "failed" for run in runs)
+    return seeds(len(runs)) + (f", {failed} failed" if failed else "")
+
+
 def _caption(arms: Mapping[str, Sequence[Run]], baseline: str, horizon: int, against: str) -> str:
-    grey = f" Grey: {baseline} ({seeds(len(arms.get(baseline, ())))})." if baseline in arms else ""
+    grey = f" Grey: {baseline} ({_count(arms[baseline])})." if baseline in arms else ""
     lines = "Dotted: step 300, before which nothing is judged; dashed: the horizon"
     if against != "steps":
         lines = "Open and full circle on the means: step 300 and the horizon"
+    if against == "tokens":
+        lines = f"Tokens count dropped responses too. {lines}"
     return (
-        "Thin: one seed; thick: their mean over the steps that all of them have; no smoothing."
+        "Thin: one seed; thick: the mean of those that did not fail, over the steps that all of"
+        " them have; no bars, no smoothing."
         f"{grey} {lines}, step {horizon}."
     )
 
@@ -99,7 +108,7 @@ def along(run: Run, against: str) -> pd.Series[float]:
     if column not in run.metrics:
         return scores.iloc[:0]
     spent = run.metrics[column].fillna(0.0).cumsum() * _SCALE.get(against, 1.0)
-    scores = scores[scores.index <= run.metrics.index[-1]]
+    scores = scores[scores.index <= max(run.metrics.index, default=-1)]
     at = np.interp(scores.index, [0, *spent.index], [0.0, *spent])
     return pd.Series(scores.to_numpy(), index=at)
 

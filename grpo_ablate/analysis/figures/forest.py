@@ -9,7 +9,17 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from grpo_ablate.analysis.figures.style import BLUE, GREY, PALE, WORDS, save, sheet
+from grpo_ablate.analysis.figures.style import (
+    BLUE,
+    GREY,
+    PALE,
+    WORDS,
+    counts,
+    points,
+    save,
+    sheet,
+    styled,
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,7 @@ class Difference:
     """The smallest difference this study would see (MDE)."""
 
 
+@styled
 def forest(
     differences: Sequence[Difference],
     stem: Path,
@@ -63,8 +74,7 @@ def forest(
     axis.set_ylim(-0.6, len(rows) - 0.4)
     axis.grid(axis="y", visible=False)
     axis.set_xlabel("difference in held-out accuracy (points)")
-    counts = sorted({len(row.per_seed) for row in rows if row.per_seed})
-    n = "–".join(str(count) for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
+    n = counts([len(row.per_seed) for row in rows])
     caption = (
         f"Difference from {baseline} at step {horizon}, {n} shared seeds. Square and bar: mean and"
         f" {level:.0%} interval; dots: seeds; ticks: smallest difference this study would see"
@@ -79,7 +89,7 @@ def _row(axis: Axes, y: int, row: Difference) -> None:
     if row.delta is not None:
         axis.plot([100 * row.low, 100 * row.high], [y, y], color=colour, linewidth=2.2)
         axis.plot([100 * row.delta], [y], "s", color=colour, markersize=6)
-        text += f"  {100 * row.delta:+.1f}  [{100 * row.low:+.1f}, {100 * row.high:+.1f}]"
+        text += f"  {points(row.delta)}  [{points(row.low)}, {points(row.high)}]"
     dots = [100 * value for value in row.per_seed.values()]
     axis.plot(dots, [y - 0.26] * len(dots), "o", color=colour, markersize=3, alpha=0.9)
     if row.resolves is not None and math.isfinite(row.resolves):

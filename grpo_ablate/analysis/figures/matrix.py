@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib import colormaps
 from matplotlib.patches import Rectangle
 
-from grpo_ablate.analysis.figures.style import save, sheet
+from grpo_ablate.analysis.figures.style import points, save, sheet, styled
 
 _LIMIT = 0.03
 """Interaction, in accuracy, at which the colour is full where none is larger."""
@@ -29,6 +29,7 @@ class Interaction:
     """synergy, interference, additive, undetermined or scale-dependent."""
 
 
+@styled
 def interactions(
     pairs: Sequence[Interaction], stem: Path, *, n: int, horizon: int, level: float = 0.95
 ) -> list[Path]:
@@ -53,10 +54,10 @@ def interactions(
     full = max(_LIMIT, *(abs(pair.value) for pair in pairs))
     for pair in pairs:
         x, y = columns.index(pair.second), rows.index(pair.first)
-        shade = colormaps["RdBu"](0.5 + 0.4 * pair.value / full)
+        shade = colormaps["RdBu"](0.5 + 0.28 * pair.value / full)
         axis.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shade, edgecolor="white"))
-        interval = f"[{100 * pair.low:+.1f}, {100 * pair.high:+.1f}]"
-        text = f"{100 * pair.value:+.1f}\n{interval}\n{pair.word}"
+        interval = f"[{points(pair.low)}, {points(pair.high)}]"
+        text = f"{points(pair.value)}\n{interval}\n{pair.word}"
         axis.text(x, y, text, ha="center", va="center", fontsize=8)
     axis.set_xlim(-0.5, len(columns) - 0.5)
     axis.set_ylim(len(rows) - 0.5, -0.5)
@@ -64,7 +65,7 @@ def interactions(
     axis.set_yticks(range(len(rows)), rows)
     axis.grid(visible=False)
     caption = (
-        f"Mean over {n} seeds of (both) - (first alone) - (second alone) + (baseline), in points of"
+        f"Mean over {n} seeds of (both) − (first alone) − (second alone) + (baseline), in points of"
         f" held-out accuracy at step {horizon}, with its {level:.0%} interval. Below 0: the two"
         " together give less than their sum."
     )

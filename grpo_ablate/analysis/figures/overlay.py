@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from grpo_ablate.analysis.figures.style import sheet, write
+from grpo_ablate.analysis.figures.style import sheet, styled, write
 from grpo_ablate.analysis.load import Run
 
 _COLOURS = ("#4d4d4d", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -33,6 +33,7 @@ _PANELS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 _STYLES = ("-", "--")
 
 
+@styled
 def draw_run(run: Run) -> Path:
     """Draw one run's curves into `curves.png` in its folder, dotted red where alarms went off."""
     figure, axes = _grid(f"{run.arm}, seed {run.seed}")
@@ -47,6 +48,7 @@ def draw_run(run: Run) -> Path:
     return _save(figure, run.folder / "curves.png")
 
 
+@styled
 def draw_comparison(runs: Sequence[Run], folder: Path) -> list[Path]:
     """Draw arms over each other, one figure for each baseline: seeds thin, their mean thick.
 

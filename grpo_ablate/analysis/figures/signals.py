@@ -8,7 +8,16 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 
-from grpo_ablate.analysis.figures.style import BLUE, GREY, RED, file_name, save, seeds, sheet
+from grpo_ablate.analysis.figures.style import (
+    BLUE,
+    GREY,
+    RED,
+    file_name,
+    save,
+    seeds,
+    sheet,
+    styled,
+)
 from grpo_ablate.analysis.load import Run
 
 PANELS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
@@ -26,6 +35,7 @@ PANELS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
 """Signals drawn, signals whose alarms are marked there too, and the panel's title."""
 
 
+@styled
 def signals(
     runs: Sequence[Run], behind: Sequence[Run], stem_folder: Path, *, horizon: int
 ) -> list[Path]:
@@ -59,7 +69,7 @@ def signals(
     grey = f" Grey: {behind[0].arm} ({seeds(len(behind))})." if behind else ""
     caption = (
         f"Thin: one of {seeds(len(known))}; thick: their mean; each row of metrics.csv as it is, no"
-        f" smoothing.{grey} Red triangles: steps at which an alarm of events.jsonl went off"
+        f" bars, no smoothing.{grey} Red triangles: steps at which an alarm went off"
         f" ({total}). Dashed: the horizon, step {horizon}."
     )
     return save(figure, stem_folder / f"signals_{file_name(arm)}", caption, arm)
