@@ -52,7 +52,8 @@ def draw_run(run: Run) -> Path:
 def draw_comparison(runs: Sequence[Run], folder: Path) -> list[Path]:
     """Draw arms over each other, one figure for each baseline: seeds thin, their mean thick.
 
-    No band and no smoothing: with three seeds a band would pretend to know a spread.
+    No band and no smoothing: with three seeds a band would pretend to know a spread. More arms
+    than there are colours are not drawn over each other: `accuracy` has a panel for each.
 
     Args:
         runs: of a study, in the order of their legend.
@@ -68,7 +69,7 @@ def draw_comparison(runs: Sequence[Run], folder: Path) -> list[Path]:
         for run in runs:
             if run.baseline == baseline and not run.evals.empty:
                 arms.setdefault(run.arm, []).append(run)
-        if arms:
+        if 0 < len(arms) <= len(_COLOURS):
             suffix = "" if baseline == "baseline" else f"_{baseline}"
             paths.append(_draw_arms(arms, baseline, folder / f"comparison{suffix}.png"))
     return paths
@@ -78,7 +79,7 @@ def _draw_arms(arms: dict[str, list[Run]], baseline: str, path: Path) -> Path:
     seeds = {arm: len(members) for arm, members in arms.items()}
     counts = ", ".join(f"{arm} ({n} seed{'s' * (n > 1)})" for arm, n in seeds.items())
     figure, axes = _grid(f"against {baseline}: {counts}\nthin: one seed; thick: their mean")
-    others = iter(_COLOURS[1:] * 9)
+    others = iter((*_COLOURS[1:], _COLOURS[0]))
     colours = {arm: _COLOURS[0] if arm == baseline else next(others) for arm in arms}
     for axis, (source, names, title) in zip(axes, _PANELS, strict=True):
         for arm, members in arms.items():
