@@ -11,8 +11,8 @@ COMMANDS = {
     "report": "print the table and draw the figures of a folder of runs",
     "status": "show where each run of a folder stands, live",
     "resume": "go on with a paused or stopped run: resume RUN [OVERRIDE...]",
-    "diagnose": "say what is wrong with runs or another trainer's logs, and what to try",
     "replay": "show a metrics.csv to the alarms: replay RUN [monitor=NAME]",
+    "diagnose": "say what is wrong with runs or another trainer's logs, and what to try",
 }
 """Word → what it does; each is `grpo_ablate.commands.<word>` with `main(argv) -> exit code`."""
 
