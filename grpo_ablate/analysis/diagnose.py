@@ -242,6 +242,8 @@ def plain(report: Diagnosis) -> dict[str, Any]:
 def text(report: Diagnosis) -> str:
     """Return a report for a person to read."""
     log = report.log
+    if log.arm and log.seed is None and not log.signals:
+        return "\n".join(f"{log.arm}: {rule} not checked: {why}" for rule, why in report.unasked)
     span = f"steps {log.first}-{log.last}" if log.signals else "no row yet"
     lines = [f"{log.name} ({', '.join(filter(None, [log.trainer, log.state, span]))})"]
     for found in report.findings:

@@ -34,6 +34,7 @@ DOUBLING = lambda step: 100 * 2 ** (step / 200)  # noqa: E731
 
 # How the steps below follow. D1_difficulty: .001 a step up to 300; rows from s on join the plateau
 # once .2 + .001 (s + 20), their mean, is at least .5 - .05 × .5: s = 260, a row that begins at 251.
+# collapse: of the five rows up to 240 four are .1, a mean of .16, less than half of .4.
 # D2: at s the largest entropy of 200 steps is 1 - .0015 (s - 190), and .285 less is 30 % from 230.
 
 # rule, a log that fires it, first and last step of the evidence, a log that must not
@@ -48,6 +49,8 @@ CASES = [
      log(600, reward_mean=line(0.2, 0.8, over=600), **VARIED)),
     ("D2", log(reward_mean=STILL, policy_entropy=line(1.0, 0.4), **STD), (221, 400),
      log(reward_mean=RISING, policy_entropy=line(1.0, 0.4), **STD)),
+    ("collapse", log(reward_mean=lambda s: 0.4 if s <= 200 else 0.1), (231, 400),
+     log(reward_mean=lambda s: 0.4 if s <= 200 else 0.25)),
     ("D3_ratio", log(policy_loss=wobble(0.01, spikes={200: 0.9}),
                      ratio_p99=at({200: 3.5}, 1.2)), (191, 200),
      log(policy_loss=wobble(0.01, spikes={200: 0.9}), ratio_p99=flat(1.2))),
@@ -312,3 +315,9 @@ def test_any_log_is_answered(columns, every, trainer):
         assert made.first <= found.evidence.first <= found.evidence.last <= made.last
     diagnose.text(answer)
     json.dumps(diagnose.plain(answer), allow_nan=False)
+
+
+def test_a_collapse_that_was_regained_is_none():
+    dip = log(reward_mean=lambda s: 0.1 if 100 < s <= 200 else 0.4)
+    assert "collapse" not in fired(dip)
+    assert "collapse" not in fired(log(reward_mean=lambda s: -0.5 - s / 100)), "no level to lose"

@@ -11,6 +11,7 @@ from grpo_ablate.analysis.diagnosis.alarms import alarms, monitor_rules
 from grpo_ablate.analysis.diagnosis.log import (
     LOOK,
     RISE,
+    ROWS,
     SILENT,
     Evidence,
     Log,
@@ -117,6 +118,24 @@ def low_entropy(
     top = max((float(window(entropy, LOOK, step).max()) for step in steps), default=math.nan)
     low = min((float(entropy[step]) for step in steps), default=math.nan)
     return hits(entropy, steps, top=top, low=low, fall=-growth(top, low))
+
+
+def collapse(log: Log, *, share: float) -> Evidence | None:
+    """See the reward fall by more than a share of its best level and stay there (article: G7).
+
+    Levels are means over 50 steps, of four rows at the least.
+    """
+    rewards = log.signals["reward/mean"]
+    gap = float(rewards.index.to_series().diff().median()) if len(rewards) > 1 else 1.0
+    steps = max(LOOK // 4, round(ROWS * gap))
+    whole = [int(step) for step in rewards.index[ROWS - 1 :]]
+    levels = {step: float(window(rewards, steps, step).mean()) for step in whole}
+    top = max(levels.values(), default=0.0)
+    standing = [step for step, level in levels.items() if level >= (1 - share) * top]
+    if not top > 0 or not standing:
+        return None
+    fallen = [step for step in whole if step > standing[-1]]
+    return hits(rewards, fallen, top=top, now=levels[whole[-1]])
 
 
 def length_runaway(log: Log, *, share: float) -> Evidence | None:

@@ -75,6 +75,16 @@ _ENTROPY = (
         ("halve_lr", "entropy_bonus", "clip_higher", "asymmetric_clip", "roll_back"),
         "article: D2, M2, M7",
     ),
+    Rule(
+        "collapse",
+        "fault",
+        _REWARD,
+        partial(course.collapse, share=0.5),
+        "reward {top:.3f} → {now:.3f}, more than half of its best level lost and not regained",
+        "the policy is broken: the steps were too large for it",
+        ("halve_lr", "two_sided_clip", "roll_back"),
+        "article: G7, B2",
+    ),
 )
 
 _LOSS = (
@@ -142,7 +152,7 @@ _REST = (
         "their tokens are paid for and teach nothing",
         ("dynamic_sampling", "filter_data"),
         "article: D5, S2, S5",
-        unless=("D1_variance",),
+        unless=("D1_variance", "collapse"),
     ),
     Rule(
         "D6",
