@@ -14,6 +14,7 @@ COMMANDS = {
     "probe": "does each trick act? probe [+experiment=NAME|all], in seconds",
     "order": "follow the article's staged order (X6): order seed=1,2,3 [--dry-run]",
     "replay": "show a metrics.csv to the alarms: replay RUN [monitor=NAME]",
+    "diagnose": "say what is wrong with runs or another trainer's logs, and what to try",
 }
 """Word → what it does; each is `grpo_ablate.commands.<word>` with `main(argv) -> exit code`."""
 

@@ -39,6 +39,8 @@ METRICS: dict[str, Pool] = {
     "policy/kl_ref": "mean",
     "completion/length_mean": "mean",
     "completion/length_std": "mean",
+    "completion/length_right_mean": "mean",
+    "completion/length_wrong_mean": "mean",
     "completion/truncated_frac": "mean",
     "ratio/p01": "mean",
     "ratio/p50": "mean",
@@ -164,10 +166,12 @@ def _reward(groups: Groups) -> dict[str, Weighted]:
 
 
 def _completion(groups: Groups) -> dict[str, Weighted]:
-    lengths_PG = groups.lengths_PG
+    lengths_PG, right_PG = groups.lengths_PG, groups.raw_rewards_PG >= 0.5
     return {
         "completion/length_mean": _mean(lengths_PG),
         "completion/length_std": _std(lengths_PG),
+        "completion/length_right_mean": _mean(lengths_PG[right_PG]),
+        "completion/length_wrong_mean": _mean(lengths_PG[~right_PG]),
         "completion/truncated_frac": _mean(torch.tensor(groups.completions.truncated)),
         "perf/generated_tokens": (lengths_PG.sum().item(), 1.0),
     }

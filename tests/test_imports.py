@@ -17,7 +17,7 @@ BLOCK = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = 
     [
         "import grpo_ablate.__main__ as m; raise SystemExit(m.main(['--help']))",
         "import grpo_ablate.commands.train, grpo_ablate.runs, grpo_ablate.progress",
-        "from grpo_ablate.analysis import figures, load, table",
+        "from grpo_ablate.analysis import diagnose, figures, load, table",
         "import grpo_ablate.config as c, tests.conftest as t; c.check(t.composed())",
     ],
     ids=["help", "train", "analysis", "config check"],

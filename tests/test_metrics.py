@@ -89,6 +89,13 @@ def test_kept_dead_groups_are_not_effective():
     assert value(step([[1, 1], [1, 0]]), "sampling/effective_groups") == 1
 
 
+def test_lengths_of_right_and_wrong_responses():
+    row = step([[1, 0], [0.5, 0.25]], lengths=[2, 5, 4, 9])
+    assert value(row, "completion/length_right_mean") == 3
+    assert value(row, "completion/length_wrong_mean") == 7
+    assert step([[1, 1]])["completion/length_wrong_mean"][1] == 0, "nothing wrong, nothing to tell"
+
+
 def test_lengths_tokens_and_truncation():
     row = step([[1, 0]], lengths=[1, 3])
     assert value(row, "completion/length_mean") == 2

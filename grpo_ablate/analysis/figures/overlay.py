@@ -1,4 +1,4 @@
-"""Pictures of runs: one per run, and arms over each other with every seed drawn."""
+"""One picture a run, and few arms over each other with every seed drawn."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from grpo_ablate.analysis.figures.style import sheet, styled, write
 from grpo_ablate.analysis.load import Run
 
 _COLOURS = ("#4d4d4d", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -37,6 +33,7 @@ _PANELS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 _STYLES = ("-", "--")
 
 
+@styled
 def draw_run(run: Run) -> Path:
     """Draw one run's curves into `curves.png` in its folder, dotted red where alarms went off."""
     figure, axes = _grid(f"{run.arm}, seed {run.seed}")
@@ -51,10 +48,12 @@ def draw_run(run: Run) -> Path:
     return _save(figure, run.folder / "curves.png")
 
 
+@styled
 def draw_comparison(runs: Sequence[Run], folder: Path) -> list[Path]:
     """Draw arms over each other, one figure for each baseline: seeds thin, their mean thick.
 
-    No band and no smoothing: with three seeds a band would pretend to know a spread.
+    No band and no smoothing: with three seeds a band would pretend to know a spread. More arms
+    than there are colours are not drawn over each other: `accuracy` has a panel for each.
 
     Args:
         runs: of a study, in the order of their legend.
@@ -70,7 +69,7 @@ def draw_comparison(runs: Sequence[Run], folder: Path) -> list[Path]:
         for run in runs:
             if run.baseline == baseline and not run.evals.empty:
                 arms.setdefault(run.arm, []).append(run)
-        if arms:
+        if 0 < len(arms) <= len(_COLOURS):
             suffix = "" if baseline == "baseline" else f"_{baseline}"
             paths.append(_draw_arms(arms, baseline, folder / f"comparison{suffix}.png"))
     return paths
@@ -80,7 +79,7 @@ def _draw_arms(arms: dict[str, list[Run]], baseline: str, path: Path) -> Path:
     seeds = {arm: len(members) for arm, members in arms.items()}
     counts = ", ".join(f"{arm} ({n} seed{'s' * (n > 1)})" for arm, n in seeds.items())
     figure, axes = _grid(f"against {baseline}: {counts}\nthin: one seed; thick: their mean")
-    others = iter(_COLOURS[1:] * 9)
+    others = iter((*_COLOURS[1:], _COLOURS[0]))
     colours = {arm: _COLOURS[0] if arm == baseline else next(others) for arm in arms}
     for axis, (source, names, title) in zip(axes, _PANELS, strict=True):
         for arm, members in arms.items():
@@ -109,9 +108,9 @@ def _line(axis: Axes, frame: pd.DataFrame, name: str, **style: Any) -> None:
 
 
 def _grid(title: str) -> tuple[Figure, list[Axes]]:
-    figure, axes = plt.subplots(2, 4, figsize=(18, 8), layout="constrained")
+    figure, axes = sheet(2, 4, (18, 8))
     figure.suptitle(title, fontsize=12)
-    return figure, list(axes.flat)
+    return figure, axes
 
 
 def _finish(axis: Axes, title: str, legend: bool) -> None:
@@ -123,6 +122,4 @@ def _finish(axis: Axes, title: str, legend: bool) -> None:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    figure.savefig(path, dpi=80)
-    plt.close(figure)
-    return path
+    return write(figure, path.with_suffix(""), "png", dpi=80)

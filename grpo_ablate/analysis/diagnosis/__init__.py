@@ -1,0 +1,1 @@
+"""What `grpo_ablate.analysis.diagnose` knows: names, signs, rules and remedies."""
