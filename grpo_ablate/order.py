@@ -191,10 +191,13 @@ class Order:
         return [*flags, f"output_dir={study.runs}", "-m", f"seed={listed}", *arms]
 
     def _decided(self, name: str) -> dict[str, Any] | None:
-        return next((done for done in self.record["stages"] if done["stage"] == name), None)
+        """Return a stage's decision; one that stopped the order is made anew."""
+        made = (done for done in self.record["stages"] if done["stage"] == name)
+        return next((done for done in made if not (done.get("halt") or done.get("filtered"))), None)
 
     def _decide(self, decision: dict[str, Any]) -> dict[str, Any]:
-        self.record["stages"].append(decision)
+        others = [done for done in self.record["stages"] if done["stage"] != decision["stage"]]
+        self.record["stages"] = [*others, decision]
         write_json(self.path, self.record)
         return decision
 
@@ -231,12 +234,12 @@ def choose(report: Mapping[str, Any], baseline: str) -> dict[str, Any]:
         to stop, where the baseline itself cannot be judged against (article: X5); else empty.
     """
     state = next(base for base in report["baselines"] if base["arm"] == baseline)
-    halt = "" if state["verdict"] == "stable" else f"{baseline} is {state['verdict']}: "
-    halt += (
-        state["reason"] and f"{state['reason']}; no stage starts on such a baseline (article: X5)"
-    )
-
-    kept = ("arm", "verdict", "sentence", "delta", "lo", "hi", "p_holm", "n")
+    halt = ""
+    if state["unstable"]:
+        halt = f"{baseline} is unstable: {state['unstable']}; no stage starts on such a one (X5)"
+    elif state["finished"] < 2:
+        halt = f"{state['finished']} of {state['planned']} seeds of {baseline} finished"
+    kept = ("arm", "verdict", "sentence", "delta", "lo", "hi", "p_holm", "finished")
     arms = [{key: arm[key] for key in kept} for arm in report["arms"]]
     helping = sorted((arm for arm in arms if arm["verdict"] == "helps"), key=lambda a: a["delta"])
     carried = helping[-1] if helping else None

@@ -109,7 +109,7 @@ class Lab:
                     "lo": 0.0,
                     "hi": 0.0,
                     "p_holm": 0.01,
-                    "n": len(runs),
+                    "finished": len(runs),
                 }
             )
         return {"arms": arms, "baselines": bases}
@@ -226,8 +226,8 @@ def test_the_rate_settled_on(tried, scale):
 def test_nothing_that_only_seems_to_help_is_carried():
     arms = [
         {"arm": "b+x", "verdict": "underpowered", "sentence": "", "delta": 0.2}
-        | {"lo": 0, "hi": 0, "p_holm": 1, "n": 3}
+        | {"lo": 0, "hi": 0, "p_holm": 1, "finished": 3}
     ]
-    base = {"arm": "b", "verdict": "stable", "reason": ""}
+    base = {"arm": "b", "unstable": "", "finished": 3, "planned": 3}
     chosen = choose({"arms": arms, "baselines": [base]}, "b")
     assert chosen["carried"] is None and "no arm of the stage helps" in chosen["why"]

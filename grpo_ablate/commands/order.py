@@ -22,6 +22,7 @@ from grpo_ablate.analysis import ladder, report
 from grpo_ablate.analysis.load import read_run
 from grpo_ablate.arms import touches_lever
 from grpo_ablate.order import Order, Study
+from grpo_ablate.study import read as design_of
 from grpo_ablate.variants import ConfigError, hint
 
 _FIXED = ("baseline", "experiment", "suite")
@@ -141,7 +142,7 @@ def _launch(argv: Sequence[str]) -> int:
 
 def _judge(output_dir: Path, folders: Sequence[Path]) -> dict[str, Any]:
     runs = sorted((read_run(folder) for folder in folders), key=lambda run: (run.arm, run.seed))
-    return report.of_folder(output_dir, runs)
+    return report.build(runs, design_of(output_dir))
 
 
 def _dry_run(study: Study, extra: Path | None) -> str:
