@@ -17,8 +17,9 @@ from omegaconf import OmegaConf
 from grpo_ablate.files import read_json
 from grpo_ablate.monitor import acting
 
-NOT_HASHED = ("arm", "output_dir", "study", "checkpoint")
-"""Keys that say where a run lies, what it is called and how often it is saved, not what it does."""
+NOT_HASHED = ("arm", "output_dir", "study", "checkpoint", "tracker")
+"""Keys that say where a run lies, what it is called, how often it is saved and where it is shown,
+not what it does."""
 
 _PACKAGE = Path(__file__).parent
 _VERSIONED = ("torch", "transformers", "hydra-core", "omegaconf", "numpy")

@@ -1,4 +1,4 @@
-"""What a run writes: metrics.csv, eval.csv, samples.jsonl, events.jsonl and status.json."""
+"""What a run writes: tables, samples, histograms, events and status.json."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIVE = {
 }
 """What `status.json` shows of the latest step."""
 
-_GROWING = ("metrics.csv", "eval.csv", "samples.jsonl", "events.jsonl")
+_GROWING = ("metrics.csv", "eval.csv", "samples.jsonl", "histograms.jsonl", "events.jsonl")
 """Files that a resume cuts to the length they had at its checkpoint."""
 
 
@@ -60,7 +60,7 @@ class Records:
         self._metrics = Table(self.folder / "metrics.csv", ["step", *METRICS], anew=anew)
         self._eval = Table(self.folder / "eval.csv", ["step", *score_columns], anew=anew)
         if anew:
-            for name in ("samples.jsonl", "events.jsonl"):
+            for name in _GROWING[2:]:
                 write_atomic(self.folder / name, "")
 
     def position(self) -> dict[str, Any]:
@@ -107,6 +107,10 @@ class Records:
     def metrics(self, step: int, row: Mapping[str, float]) -> None:
         """Append a row to metrics.csv."""
         self._metrics.append({"step": step, **row})
+
+    def histograms(self, step: int, found: Mapping[str, Any]) -> None:
+        """Append a step's histograms to histograms.jsonl."""
+        append_jsonl(self.folder / "histograms.jsonl", [{"step": step, **found}])
 
     def evaluation(self, step: int, evaluation: Evaluation) -> None:
         """Append a row to eval.csv and the answers to samples.jsonl."""

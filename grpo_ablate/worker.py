@@ -46,20 +46,22 @@ def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
 
     from grpo_ablate.records import Records
     from grpo_ablate.train import train
+    from grpo_ablate.variants import bind
 
     logging.disable_progress_bar()
     torch.set_num_threads(config["threads"])
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # determinism on a GPU needs it
     torch.use_deterministic_algorithms(True, warn_only=True)
     records = Records(folder, wanted, source_hash(), config["steps"])
-    try:
-        state = train(config, records, interrupt)
-    except BaseException as error:
+    with bind("tracker", config["tracker"])()(folder):
         try:
-            records.failed(error)
-        except OSError as other:  # a full disk or a vanished folder takes no last words either
-            print(f"{folder}: the failure could not be noted: {other}", file=sys.stderr)
-        raise
+            state = train(config, records, interrupt)
+        except BaseException as error:
+            try:
+                records.failed(error)
+            except OSError as other:  # a full disk or a vanished folder takes no last words either
+                print(f"{folder}: the failure could not be noted: {other}", file=sys.stderr)
+            raise
     return _CODES[state]
 
 
