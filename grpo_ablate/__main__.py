@@ -11,6 +11,9 @@ COMMANDS = {
     "report": "print the table and draw the figures of a folder of runs",
     "status": "show where each run of a folder stands, live",
     "resume": "go on with a paused or stopped run: resume RUN [OVERRIDE...]",
+    "push": "send finished runs to W&B, each row once",
+    "dashboard": "lay out the W&B workspace of a study",
+    "watch": "serve the report of a folder of runs on this machine, live",
     "replay": "show a metrics.csv to the alarms: replay RUN [monitor=NAME]",
 }
 """Word → what it does; each is `grpo_ablate.commands.<word>` with `main(argv) -> exit code`."""
@@ -68,7 +71,7 @@ def _help() -> str:
         return sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
 
     return HELP.format(
-        commands="\n".join(f"  {word:<8} {what}" for word, what in COMMANDS.items()) + "\n",
+        commands="\n".join(f"  {word:<9} {what}" for word, what in COMMANDS.items()) + "\n",
         experiments=_wrapped(names("experiment")),
         suites=", ".join(names("suite")),
         levers=", ".join(LEVERS),

@@ -133,6 +133,27 @@ def run_id(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
+def problem() -> str:
+    """Say why W&B cannot be used here; empty where it can."""
+    os.environ.setdefault("WANDB_SILENT", "true")  # we say what there is to say, in one line
+    try:
+        import wandb  # noqa: F401
+        import wandb_workspaces  # noqa: F401
+    except ImportError as error:
+        return f"W&B is not installed ({error}); pip install 'grpo-ablate[wandb]'"
+    except Exception as error:  # half installed, or of a version that does not fit
+        return f"wandb cannot be imported ({type(error).__name__}: {error}); install it anew"
+    return ""
+
+
+def no_key() -> str:
+    """Say that there is no API key; empty where there is one. Never asks for it."""
+    import wandb as sdk
+
+    # login asks at a terminal unless told not to
+    return "" if sdk.login(prompt=False) else "no W&B API key; set WANDB_API_KEY"
+
+
 def connect(
     who: dict[str, Any], folder: Path, mode: str, init_timeout: float, finish_timeout: float
 ) -> tuple[Any, str]:
@@ -148,7 +169,6 @@ def connect(
     Returns:
         The run, and why it is offline; empty where it is online.
     """
-    os.environ.setdefault("WANDB_SILENT", "true")  # we say what there is to say, in one line
     import wandb as sdk
 
     settings = sdk.Settings(
@@ -162,13 +182,10 @@ def connect(
     )
     why = "tracker.mode=offline"
     if mode == "auto":
-        # login asks at a terminal unless told not to
-        why = "" if sdk.login(prompt=False) else "no W&B API key"
+        why = no_key()
     if not why:
         try:
-            return sdk.init(
-                **who, dir=folder, mode="online", resume="allow", settings=settings
-            ), ""
+            return sdk.init(**who, dir=folder, mode="online", resume="allow", settings=settings), ""
         except sdk.Error as error:
             why = f"{type(error).__name__}: {str(error).splitlines()[0]}"
             sdk.teardown()
@@ -253,6 +270,7 @@ def main(argv: list[str]) -> int:
         0, or 1 where W&B failed.
     """
     folder, mode, *timeouts = argv
+    os.environ.setdefault("WANDB_SILENT", "true")
     try:
         follow(Path(folder), mode, *map(float, timeouts))
     except Exception as error:  # a sink of somebody else's code: anything may come out of it

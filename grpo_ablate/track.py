@@ -73,9 +73,7 @@ def lines(folders: Iterable[Path]) -> list[str]:
 
 
 @contextmanager
-def _follow(
-    folder: Path, mode: str, init_timeout: float, finish_timeout: float
-) -> Iterator[None]:
+def _follow(folder: Path, mode: str, init_timeout: float, finish_timeout: float) -> Iterator[None]:
     (folder / NOTE).unlink(missing_ok=True)
     if find_spec("wandb") is None:
         _tell(folder, "wandb is not installed (pip install 'grpo-ablate[wandb]')")

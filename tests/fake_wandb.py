@@ -129,12 +129,13 @@ class FakeWandb:
         }
 
     def _edges(self, key: str, names: list[str]) -> dict[str, Any]:
+        base = f"{self.url}/files/{key}"
         nodes = [
             {
                 "id": name,
                 "name": name,
                 "displayName": name,
-                **{k: f"{self.url}/files/{key}/{name}" for k in ("url", "directUrl", "uploadUrl")},
+                **dict.fromkeys(("url", "directUrl", "uploadUrl"), f"{base}/{name}"),
                 "uploadHeaders": [],
                 "sizeBytes": len(self.files.get(f"/files/{key}/{name}", b"")),
                 "updatedAt": _TIME,
@@ -147,13 +148,23 @@ class FakeWandb:
         return {"uploadHeaders": [], "edges": edges, "pageInfo": _PAGE}
 
     def on_Viewer(self, v):
-        person = {"id": "1", "entity": "me", "username": "me", "name": "me", "email": "", "flags": "{}"}
+        person = {
+            "id": "1",
+            "entity": "me",
+            "username": "me",
+            "name": "me",
+            "email": "",
+            "flags": "{}",
+        }
         teams = {"edges": [{"node": {"id": "e", "name": "me"}}]}
         info = {"cliVersionInfo": {"max_cli_version": "99"}, "latestLocalVersionInfo": None}
         keys = {"admin": False, "deletedAt": None, "apiKeys": {"edges": []}}
         return {"viewer": person | keys | {"teams": teams}, "serverInfo": info | {"features": []}}
 
     on_GetViewer = on_GetDefaultEntity = on_Viewer
+
+    def on_OrganizationCoreWeaveOrganizationID(self, v):
+        return {"entity": {"organization": None}}
 
     def on_ServerFeaturesQuery(self, v):
         return {"serverInfo": {"features": []}}
@@ -215,6 +226,10 @@ class FakeWandb:
     def on_RunParquetHistory(self, v):
         live = self.runs[self._key(v)]["history"]
         return {"project": {"run": {"parquetHistory": {"parquetUrls": [], "liveData": live}}}}
+
+    def on_HistoryPage(self, v):
+        rows = self.runs[self._key(v)]["history"][v["minStep"] : v["maxStep"]]
+        return {"project": {"run": {"history": [json.dumps(row) for row in rows]}}}
 
     # workspaces
     def on_ProjectInternalId(self, v):
