@@ -35,7 +35,7 @@ def show(output_dir: Path, folders: Sequence[Path]) -> int:
     Returns:
         0 all complete, 3 otherwise.
     """
-    from grpo_ablate.analysis import figures, load, table
+    from grpo_ablate.analysis import figures, html, load, table
 
     there = [folder for folder in folders if (folder / "manifest.json").is_file()]
     for folder in sorted({*folders} - {*there}):
@@ -48,6 +48,8 @@ def show(output_dir: Path, folders: Sequence[Path]) -> int:
     everything = load.read_study(output_dir)
     for path in figures.draw_comparison(everything, output_dir / "report" / "fig"):
         print(f"figure: {path}")
+    for path in html.write(output_dir):
+        print(f"page: {path}")
     for line in table.advice(runs, everything):
         print(line)
     whole = len(runs) == len(folders) and all(run.state == "complete" for run in runs)

@@ -1,0 +1,115 @@
+"""report.html: what goes into it, and that nothing in it acts. The browser is test_browser.py."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pandas as pd
+import pytest
+
+from grpo_ablate.analysis import html
+from grpo_ablate.metrics import METRICS
+from grpo_ablate.text import one_line, visible
+from tests.made_up import EVIL, study
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return study(tmp_path_factory.mktemp("study"), arms=3, seeds=2)
+
+
+@pytest.fixture(scope="module")
+def data(small):
+    return html.gather(small)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("3+4=7\n\tso 7", "3+4=7\n\tso 7"),
+        ("\x1b[2J\x07\x00", "\\x1b[2J\\x07\\x00"),
+        ("\u202eabc\u2066\u200f", "\\u202eabc\\u2066\\u200f"),
+        ("zero\u200bwidth\ufeff\x9b", "zero\\u200bwidth\\ufeff\\x9b"),
+        ("\ud800", "\\ud800"),
+        ("שלום мир 数学 é 🙂", "שלום мир 数学 é 🙂"),
+        ("y" * 1_000_000, "y" * 2000 + "… (+998,000 characters)"),
+    ],
+    ids=["plain", "control", "direction", "no width", "surrogate", "scripts", "1 MB line"],
+)
+def test_what_would_act_is_written_out(text, shown):
+    assert visible(text) == shown
+
+
+def test_one_line_is_one_line():
+    assert one_line("a\n b\r\u2028c") == "a b\\x0d\\u2028c"
+
+
+def test_what_a_model_writes_never_ends_the_script_it_stands_in(data):
+    text = html.page(data)
+    assert text.count("</script>") == 2, "the page's own two"
+    assert "<img" not in text and "<script>alert" not in text
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    answers = [
+        row for run in json.loads(found)["runs"] for s in run["samples"] for row in s["rows"]
+    ]
+    assert answers[0]["completion"] == visible(EVIL)
+    assert max(len(row["completion"]) for row in answers) < 2100
+
+
+def test_it_needs_no_network(data):
+    text = html.page(data)
+    assert "connect-src 'none'" in text and "default-src 'none'" in text
+    assert set(re.findall(r"https?://[^\s\"'<]+", text)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(
+        r"\bsrc=|<link|@import|url\(", html.page({**data, "runs": [], "missing": []})
+    )
+
+
+def test_the_same_files_give_the_same_bytes(small):
+    assert html.page(html.gather(small)) == html.page(html.gather(small))
+
+
+def test_curves_are_the_files_numbers(small, data):
+    run = next(run for run in data["runs"] if (run["arm"], run["seed"]) == ("arm_1", 2))
+    frame = pd.read_csv(small / "arm_1/seed=2/metrics.csv", index_col="step")
+    assert run["metrics"]["step"] == list(frame.index)
+    assert run["metrics"]["values"]["ratio/p99"] == pytest.approx(frame["ratio/p99"], rel=1e-4)
+    assert [alarm["step"] for alarm in run["alarms"]] == [150]
+
+
+def test_tokens_used_grow_in_proportion_between_rows(data):
+    """Rows at 1, 10, 20, ... of 6000 tokens each: step 25 lies halfway from 18000 to 24000."""
+    run = data["runs"][0]
+    used = dict(zip(run["evals"]["step"], run["evals"]["tokens"], strict=True))
+    assert used[0] == 0
+    assert used[25] == 21000
+    assert run["metrics"]["tokens"][:3] == [6000, 12000, 18000]
+
+
+def test_an_arm_is_summed_up(data):
+    baseline, arm_1, arm_2 = data["arms"]
+    assert (baseline["is_baseline"], arm_1["is_baseline"]) == (True, False)
+    assert arm_1["delta"] == [["clip.eps_high", "0.2", "0.21"]]
+    assert (arm_1["cells"]["alarms"], arm_2["cells"]["finished"]) == (2, "1/2")
+    assert data["missing"] == [f"arm_2, seed 2: failed. ValueError: {visible(EVIL)}"]
+    assert data["summary"] == "3 arms × 2 seeds: 5 complete, 1 failed"
+
+
+def test_a_study_that_has_just_begun_is_a_page_too(tmp_path):
+    root = study(tmp_path, arms=1, seeds=1)
+    for name in ("metrics.csv", "eval.csv", "samples.jsonl", "events.jsonl"):
+        (root / f"baseline/seed=1/{name}").unlink()
+    data = html.gather(root)
+    assert data["arms"][0]["cells"]["accuracy"] is None
+    assert html.page(data)
+
+
+def test_panels_show_what_is_logged():
+    names = {name for panel in html.PANELS for name in panel["series"]}
+    assert names <= {*METRICS, "eval/accuracy"}
+
+
+def test_a_large_study_stays_under_ten_megabytes(tmp_path):
+    root = study(tmp_path, arms=15, seeds=3, steps=1000)
+    assert len(html.page(html.gather(root)).encode()) < 10e6

@@ -1,0 +1,67 @@
+"""A made-up study, written as runs write theirs: what a page shows needs no training."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+
+from grpo_ablate.files import write_json
+from grpo_ablate.metrics import METRICS
+
+EVIL = "<script>alert(1)</script>\x1b[31mred\x07 \u202etfel\u2066</SCRIPT>"
+EVIL += "<img src=x onerror=alert(2)>"
+"""What a model could write to whoever reads its answers."""
+
+
+def study(root: Path, *, arms: int, seeds: int, steps: int = 300, every: int = 10) -> Path:
+    """Write arms × seeds runs whose curves rise and saturate; the third arm's seed 2 failed."""
+    for a in range(arms):
+        for seed in range(1, seeds + 1):
+            _run(root, a, seed, steps, every)
+    return root
+
+
+def _run(root: Path, a: int, seed: int, steps: int, every: int) -> None:
+    rng = random.Random(1000 * a + seed)
+    arm = f"arm_{a}" if a else "baseline"
+    folder = root / arm / f"seed={seed}"
+    folder.mkdir(parents=True)
+    failed = (a, seed) == (2, 2)
+    manifest = {"arm": arm, "seed": seed, "study": "made up", "baseline": "baseline", "hash": "x"}
+    delta = {"clip.eps_high": [0.2, round(0.2 + a / 100, 2)]} if a else {}
+    write_json(folder / "manifest.json", manifest | {"delta": delta})
+    reason = f"ValueError: {EVIL}" if failed else ""
+    state = {"state": "failed" if failed else "complete", "reason": reason}
+    write_json(folder / "status.json", state | {"step": steps, "steps": steps, "seconds": 200.0})
+
+    def value(step: int, top: float) -> float:
+        return 0.3 + top * (1 - math.exp(-step / steps * (2 + a / 5))) + rng.gauss(0, 0.01)
+
+    rows = [["step", *METRICS]]
+    for step in sorted({1, *range(every, steps + 1, every)}):
+        cells = {name: f"{value(step, 0.4)!r}" for name in METRICS}
+        rows.append([str(step), *(cells | {"perf/generated_tokens": str(600 * every)}).values()])
+    (folder / "metrics.csv").write_text("".join(",".join(row) + "\n" for row in rows))
+    evaluated = range(0, steps + 1, 25)
+    scores = [f"{step},{value(step, 0.3)!r}\n" for step in evaluated]
+    (folder / "eval.csv").write_text("step,eval/accuracy\n" + "".join(scores))
+    samples = [_sample(a, q, step) for step in evaluated for q in range(8)]
+    (folder / "samples.jsonl").write_text("".join(json.dumps(s) + "\n" for s in samples))
+    event = {"step": steps // 2, "monitor": "M2", "signal": "policy/entropy", "action": "warn"}
+    lines = [json.dumps(event | {"message": "entropy fell <b>"}) + "\n"] * (a % 2)
+    (folder / "events.jsonl").write_text("".join(lines))
+
+
+def _sample(a: int, q: int, step: int) -> dict:
+    texts = [EVIL, "y" * (1_000_000 if a == 1 and step == 0 else 40), f"{q}+{a}={q + a}"]
+    asked = f"{q}+3=" + EVIL * (q == 0)
+    return {
+        "step": step,
+        "prompt": asked,
+        "answer": str(q + 3),
+        "completion": texts[min(q, 2)],
+        "reward": float((q + step) % 2),
+        "difficulty": 2,
+    }
