@@ -138,7 +138,7 @@ def gather(output_dir: Path, report: Mapping[str, Any] | None = None) -> dict[st
 
 
 _COLUMNS = (
-    {"key": "finished", "label": "finished", "kind": "text", "meaning": "complete runs / runs"},
+    {"key": "finished", "label": "finished", "kind": "word", "meaning": "complete runs / runs"},
     {
         "key": "accuracy",
         "label": "accuracy",

@@ -1,9 +1,10 @@
 "use strict";
 // Draws the page from #data. Text from runs only ever becomes a text node, never markup.
 
-const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b6cc4"];
+const COLOURS = 7;  // --c0 to --c6 of the style: Okabe and Ito's, lighter on a dark ground
 const DASHES = ["", "7 3", "2 3"];
 const W = 480, H = 250, LEFT = 52, RIGHT = 18, TOP = 8, BOTTOM = 26;
+const LEFT_KINDS = new Set(["text", "word"]);
 const SVG = "http://www.w3.org/2000/svg";
 const $ = (id) => document.getElementById(id);
 const state = { hidden: new Set(), open: new Set(), sort: null, descending: true, axis: "step", seeds: null, alarms: true, pick: {} };
@@ -36,7 +37,7 @@ function style(name) {
   const others = data.arms.filter((arm) => !arm.is_baseline);
   const i = others.findIndex((arm) => arm.name === name);
   if (i < 0) return { colour: "var(--grey)", dash: "" };
-  return { colour: COLOURS[i % COLOURS.length], dash: DASHES[Math.floor(i / COLOURS.length) % DASHES.length] };
+  return { colour: `var(--c${i % COLOURS})`, dash: DASHES[Math.floor(i / COLOURS) % DASHES.length] };
 }
 function swatch(name) {
   const { colour, dash } = style(name);
@@ -78,12 +79,12 @@ function table() {
     });
   }
   const headings = data.columns.map((column) => make("th", {
-    scope: "col", class: column.kind === "text" ? "" : "number", title: column.meaning,
+    scope: "col", class: LEFT_KINDS.has(column.kind) ? "" : "number", title: column.meaning,
     "aria-sort": state.sort !== column.key ? "none" : state.descending ? "descending" : "ascending",
   }, make("button", {
     type: "button", "data-column": column.key,
     onclick: () => {
-      state.descending = state.sort === column.key ? !state.descending : column.kind !== "text";
+      state.descending = state.sort === column.key ? !state.descending : !LEFT_KINDS.has(column.kind);
       state.sort = column.key;
       table();
       $("verdicts").querySelector(`button[data-column="${CSS.escape(column.key)}"]`).focus();
@@ -96,7 +97,7 @@ function table() {
       onclick: () => { if (!state.open.delete(arm.name)) state.open.add(arm.name); table(); },
     }, open ? "▾" : "▸");
     const cells = data.columns.map((column) => make("td",
-      { class: column.kind === "text" ? "text" : "number" }, shown(arm.cells[column.key], column.kind)));
+      { class: LEFT_KINDS.has(column.kind) ? column.kind : "number" }, shown(arm.cells[column.key], column.kind)));
     const row = make("tr", { "data-row": arm.name }, make("td", {}, arrow), make("td", {}, toggle(arm.name)), ...cells);
     return open ? [row, detail(arm)] : [row];
   });
