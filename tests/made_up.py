@@ -11,7 +11,7 @@ from grpo_ablate.files import write_json
 from grpo_ablate.metrics import METRICS
 
 EVIL = "<script>alert(1)</script>\x1b[31mred\x07 \u202etfel\u2066</SCRIPT>"
-EVIL += "<img src=x onerror=alert(2)>"
+EVIL += "<img src=x onerror=alert(2)>[/red][bold]"
 """What a model could write to whoever reads its answers."""
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +17,7 @@ from grpo_ablate import publish, runs, track
 from grpo_ablate.distributions import BINS, HISTOGRAMS
 from grpo_ablate.files import read_json, write_json
 from grpo_ablate.manifest import config_hash
-from tests.conftest import SMALL, composed, plan, shell
+from tests.conftest import ROOT, SMALL, composed, plan, shell
 from tests.fake_wandb import KEY, FakeWandb
 
 OWN = ("metrics.csv", "eval.csv", "samples.jsonl", "histograms.jsonl", "events.jsonl")
@@ -263,6 +264,27 @@ def test_whatever_befalls_wandb_the_run_is_whole_and_can_be_pushed(
     done = shell("push", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     check_history(server.history("small+clip_higher/s1"), folder)
+
+
+@slow
+def test_a_killed_run_leaves_no_publisher_behind(finished, tmp_path, server):
+    folder = copied(finished, tmp_path)
+    write_json(folder / "status.json", {"state": "running"})
+    code = (
+        "import os, pathlib, sys, time\n"
+        "from grpo_ablate import track\n"
+        "tracker = track.wandb(mode='auto', init_timeout=9.0, finish_timeout=9.0)\n"
+        "with tracker(pathlib.Path(sys.argv[1])):\n"
+        "    time.sleep(0.5)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT)
+    assert done.returncode == -9
+    end = time.monotonic() + 30
+    while "sent" not in read_json(folder / track.NOTE) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert read_json(folder / track.NOTE)["sent"] == 4, "the last step might lack a row"
+    assert [run["state"] for run in server.runs.values()] == ["failed"]
 
 
 @slow

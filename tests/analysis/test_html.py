@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 
@@ -113,3 +114,15 @@ def test_panels_show_what_is_logged():
 def test_a_large_study_stays_under_ten_megabytes(tmp_path):
     root = study(tmp_path, arms=15, seeds=3, steps=1000)
     assert len(html.page(html.gather(root)).encode()) < 10e6
+
+
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_nothing_acts_on_a_terminal_either(small, capsys, command):
+    """The third arm's failed run has markup, escapes and turning marks in its reason."""
+    module = importlib.import_module(f"grpo_ablate.commands.{command}")
+    module.main([str(small), "--once"] if command == "status" else [str(small)])
+    shown = capsys.readouterr().out
+    assert not re.search(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", shown
+    )
+    assert "<script>" in shown, "nothing was left out"
