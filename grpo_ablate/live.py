@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_ablate import liveness
-from grpo_ablate.analysis import html
+from grpo_ablate.analysis import contents, html
 
 HOST = "127.0.0.1"
 """Nobody else's machine reaches it."""
@@ -26,11 +26,11 @@ class Source:
         self._data: Mapping[str, Any] = {}
 
     def data(self) -> Mapping[str, Any]:
-        """Return what `html.gather` does, of now."""
+        """Return what `contents.gather` does, of now."""
         with self._lock:
             now = self._fingerprint()
             if now != self._seen:
-                self._seen, self._data = now, html.gather(self._output_dir)
+                self._seen, self._data = now, contents.gather(self._output_dir)
             return self._data
 
     def _fingerprint(self) -> list[Any]:

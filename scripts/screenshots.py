@@ -27,7 +27,7 @@ def main() -> None:
     if path is None:
         raise SystemExit("no Chromium here: apt-get install chromium")
     args.out.mkdir(parents=True, exist_ok=True)
-    (report,) = html.write(args.folder)
+    report = html.write(args.folder)
     server = live.server(args.folder, 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with Browser(path) as browser:
@@ -56,10 +56,10 @@ def main() -> None:
 
 def hover(browser: Browser) -> None:
     """Put the mouse on the first panel."""
-    browser.evaluate("document.querySelector('figure').scrollIntoView()")
+    browser.evaluate("document.querySelector('#panels figure').scrollIntoView()")
     box = browser.evaluate(
         "(b => [b.left + b.width * .7, b.top + b.height * .4])"
-        "(document.querySelector('figure svg').getBoundingClientRect())"
+        "(document.querySelector('#panels svg').getBoundingClientRect())"
     )
     browser.move(*box)
 

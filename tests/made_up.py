@@ -23,6 +23,36 @@ def study(root: Path, *, arms: int, seeds: int, steps: int = 300, every: int = 1
     return root
 
 
+def report() -> dict:
+    """Verdicts as `analysis.report.build` returns them, of a study of four arms, by hand."""
+    helps = {
+        **{"arm": "arm_1", "baseline": "baseline", "verdict": "helps", "reason": ""},
+        **{"sentence": "arm_1 helps: +3.1 pt", "score": 0.6, "delta": 0.031, "lo": 0.012},
+        **{"hi": 0.05, "p_holm": 0.004, "n": 3, "asked": 3, "resolves": 0.024, "activity": 0.01},
+        **{"per_seed": {"1": 0.02, "2": 0.05}, "control": False, "cost": {"tokens": 1.04}},
+        **{"secondary": {"paired": {"lo": 0.001, "hi": 0.06, "p": 0.04}}},
+        **{"difficulty": {"eval/accuracy_3": -0.01}},
+    }
+    null = dict.fromkeys(("score", "delta", "lo", "hi", "p_holm", "resolves", "activity"))
+    early = {"arm": "arm_2", "verdict": "incomplete", "reason": EVIL, "sentence": "", "n": 1}
+    early |= {"per_seed": {}, "cost": {}, "secondary": {}, "difficulty": {}}
+    again = {"arm": "arm_3", "verdict": "equivalent", "control": True, "delta": -0.002}
+    again |= {"lo": -0.011, "hi": 0.009, "p_holm": None, "resolves": None, "sentence": ""}
+    stack = {"stack": "arm_1+arm_2", "a": "arm_1", "b": "arm_2", "verdict": "synergy", "n": 3}
+    return {
+        "study": {"horizon": 500, "earliest": 300, "window": 5, "margin": 0.02, "alpha": 0.05},
+        "baselines": [
+            {"arm": "baseline", "verdict": "stable", "reason": "", "score": 0.57}
+            | {"finished": [1, 2, 3], "asked": [1, 2, 3]}
+        ],
+        "arms": [helps, helps | null | early, helps | again],
+        "interactions": [stack | {"delta": 0.01, "lo": -0.01, "hi": 0.03, "p_holm": 0.2}],
+        "smoothness": [{"arm": "arm_1", "roughness": 0.0123, "score": 0.6}],
+        "missing": [f"failed: {EVIL}"],
+        "warnings": ["a warning"],
+    }
+
+
 def _run(root: Path, a: int, seed: int, steps: int, every: int) -> None:
     rng = random.Random(1000 * a + seed)
     arm = f"arm_{a}" if a else "baseline"

@@ -48,8 +48,7 @@ def show(output_dir: Path, folders: Sequence[Path]) -> int:
     everything = load.read_study(output_dir)
     for path in figures.draw_comparison(everything, output_dir / "report" / "fig"):
         print(f"figure: {path}")
-    for path in html.write(output_dir):
-        print(f"page: {path}")
+    print(f"page: {html.write(output_dir)}")
     for line in table.advice(runs, everything):
         print(line)
     whole = len(runs) == len(folders) and all(run.state == "complete" for run in runs)

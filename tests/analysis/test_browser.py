@@ -10,9 +10,9 @@ import time
 import pytest
 
 from grpo_ablate import live
-from grpo_ablate.analysis import html
+from grpo_ablate.analysis import contents, html
 from scripts.browser import Browser, find
-from tests.made_up import EVIL, study
+from tests.made_up import EVIL, report, study
 
 pytestmark = pytest.mark.slow
 
@@ -29,23 +29,23 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
+def page_file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
-    study(folder, arms=3, seeds=2)
+    study(folder, arms=4, seeds=2)
     path = folder / "report.html"
-    path.write_text(html.page(html.gather(folder)), encoding="utf-8")
+    path.write_text(html.page(contents.gather(folder, report())), encoding="utf-8")
     return path
 
 
 @pytest.fixture
-def page(browser, report):
+def page(browser, page_file):
     browser.problems.clear()
     browser.requests.clear()
     browser.size(1280, 900)
-    browser.open(f"file://{report}")
+    browser.open(f"file://{page_file}")
     yield browser
     assert browser.problems == []
-    assert browser.requests == [f"file://{report}"], "the page asked for something"
+    assert browser.requests == [f"file://{page_file}"], "the page asked for something"
 
 
 def count(page, selector):
@@ -53,14 +53,14 @@ def count(page, selector):
 
 
 def test_it_draws_every_panel(page):
-    assert count(page, "figure svg") == len(html.PANELS)
+    assert count(page, "#panels svg") == len(contents.PANELS)
     held_out = "figure[data-panel^='held-out']"
-    assert count(page, f"{held_out} [data-curve]") == 3
-    assert count(page, f"{held_out} polyline") == 3 + 6, "means and seeds"
+    assert count(page, f"{held_out} [data-curve]") == 4
+    assert count(page, f"{held_out} polyline") == 4 + 8, "means and seeds"
 
 
 def test_an_arm_is_hidden_and_shown_again(page):
-    for pressed, curves in (("false", 2), ("true", 3)):
+    for pressed, curves in (("false", 3), ("true", 4)):
         page.evaluate("document.querySelector('#legend [data-arm=arm_1]').click()")
         buttons = "[...document.querySelectorAll('[data-arm=arm_1]')]"
         states = page.evaluate(f"{buttons}.map(b => b.getAttribute('aria-pressed'))")
@@ -70,17 +70,25 @@ def test_an_arm_is_hidden_and_shown_again(page):
 
 def test_the_table_sorts_both_ways_by_keyboard(page):
     rows = "[...document.querySelectorAll('[data-row]')].map(r => r.dataset.row)"
-    column = "document.querySelector('[data-column=accuracy]')"
+    column = "document.querySelector('[data-column=delta]')"
     page.evaluate(f"{column}.focus()")
     page.press("Enter")
     falling = page.evaluate(rows)
     assert page.evaluate(f"{column}.closest('th').getAttribute('aria-sort')") == "descending"
     page.press("Enter")
-    assert page.evaluate(rows) == falling[::-1] != falling
+    assert falling == ["arm_1", "arm_3", "baseline", "arm_2"], "those without a number last"
+    assert page.evaluate(rows) == ["arm_3", "arm_1", "baseline", "arm_2"]
+
+
+def test_the_forest_has_a_bar_for_each_estimate(page):
+    assert page.evaluate("document.querySelector('#forest svg').getAttribute('aria-label')") == (
+        "arm_1: 3.1, from 1.2 to 5.0; arm_3: -0.2, from -1.1 to 0.9"
+    )
+    assert count(page, "#forest circle") == 2 + 4, "means and seeds"
 
 
 def test_values_are_read_with_mouse_and_arrow_keys(page):
-    page.evaluate("document.querySelector('figure svg').focus()")
+    page.evaluate("document.querySelector('#panels svg').focus()")
     tip = "document.getElementById('tip').innerText"
     page.press("ArrowLeft")
     assert page.evaluate(tip).startswith("step 300"), "from the end"
@@ -89,9 +97,10 @@ def test_values_are_read_with_mouse_and_arrow_keys(page):
     assert re.search(r"arm_1\s+0\.\d+ \[0\.\d+, 0\.\d+\]", page.evaluate(tip))
     page.press("Escape")
     assert page.evaluate("document.getElementById('tip').hidden")
+    page.evaluate("document.querySelector('#panels').scrollIntoView()")
     box = page.evaluate(
         "(b => [b.left + b.width / 2, b.top + b.height / 2])"
-        "(document.querySelector('figure svg').getBoundingClientRect())"
+        "(document.querySelector('#panels svg').getBoundingClientRect())"
     )
     page.move(*box)
     assert page.evaluate(tip).startswith("step 1")
@@ -116,12 +125,12 @@ def test_curves_over_tokens(page):
         "(a => { a.value = 'tokens'; a.dispatchEvent(new Event('change')) })"
         "(document.getElementById('axis'))"
     )
-    assert "k" in page.evaluate("document.querySelector('figure svg').textContent")
+    assert "k" in page.evaluate("document.querySelector('#panels svg').textContent")
 
 
 def test_alarms_are_marked_where_their_signal_is_drawn(page):
     assert count(page, "figure[data-panel^='entropy'] [data-alarm=arm_1]") == 2
-    assert count(page, "[data-alarm]") == 2
+    assert count(page, "[data-alarm]") == 4
     page.evaluate("document.getElementById('alarms').click()")
     assert count(page, "[data-alarm]") == 0
 

@@ -9,10 +9,10 @@ import re
 import pandas as pd
 import pytest
 
-from grpo_ablate.analysis import html
+from grpo_ablate.analysis import contents, html
 from grpo_ablate.metrics import METRICS
 from grpo_ablate.text import one_line, visible
-from tests.made_up import EVIL, study
+from tests.made_up import EVIL, report, study
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def small(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(small):
-    return html.gather(small)
+    return contents.gather(small)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_it_needs_no_network(data):
 
 
 def test_the_same_files_give_the_same_bytes(small):
-    assert html.page(html.gather(small)) == html.page(html.gather(small))
+    assert html.page(contents.gather(small)) == html.page(contents.gather(small))
 
 
 def test_curves_are_the_files_numbers(small, data):
@@ -101,19 +101,66 @@ def test_a_study_that_has_just_begun_is_a_page_too(tmp_path):
     root = study(tmp_path, arms=1, seeds=1)
     for name in ("metrics.csv", "eval.csv", "samples.jsonl", "events.jsonl"):
         (root / f"baseline/seed=1/{name}").unlink()
-    data = html.gather(root)
+    data = contents.gather(root)
     assert data["arms"][0]["cells"]["accuracy"] is None
     assert html.page(data)
 
 
+# verdicts
+
+
+def row(data, name):
+    return next(arm for arm in data["arms"] if arm["name"] == name)
+
+
+def test_a_verdict_is_a_row_of_points(small):
+    cells = row(contents.gather(small, report()), "arm_1")["cells"]
+    assert {k: cells[k] for k in ("verdict", "delta", "interval", "n", "p_holm", "tokens")} == {
+        "verdict": "helps",
+        "delta": [0.031, "+3.1"],
+        "interval": [0.012, "+1.2…+5.0"],
+        "n": "3/3",
+        "p_holm": [0.004, "0.004"],
+        "tokens": [1.04, "×1.04"],
+    }
+
+
+def test_an_arm_without_an_estimate_has_a_word_and_a_reason(small):
+    data = contents.gather(small, report())
+    arm = row(data, "arm_2")
+    assert arm["cells"]["verdict"] == "incomplete" and "delta" not in arm["cells"]
+    assert arm["notes"] == [visible(EVIL)]
+    assert [r["arm"] for r in data["forest"]["rows"]] == ["arm_1", "arm_3"]
+    assert row(data, "baseline")["cells"]["verdict"] == "baseline"
+
+
+def test_what_unfolds_under_a_verdict(small):
+    assert row(contents.gather(small, report()), "arm_1")["notes"] == [
+        "arm_1 helps: +3.1 pt",
+        "Δ of each seed, points: seed 1 +2.0, seed 2 +5.0",
+        "paired: interval +0.1…+6.0, p 0.040",
+        "Δ by difficulty, points: eval/accuracy_3: -1.0",
+    ]
+
+
+def test_the_rules_steps_are_marked_and_the_captions_say_what_is_shown(small):
+    data = contents.gather(small, report())
+    assert data["marks"] == [300, 500]
+    caption = data["forest"]["caption"]
+    assert all(t in caption for t in ("step 500", "95 % interval", "n = 3", "±δ = 2 points"))
+    assert [table["title"] for table in data["tables"]] == ["Interactions", "Smoothness"]
+    assert data["tables"][0]["rows"][0][3:5] == ["+1.0", "-1.0…+3.0"]
+    assert data["missing"] == [f"failed: {visible(EVIL)}"]
+
+
 def test_panels_show_what_is_logged():
-    names = {name for panel in html.PANELS for name in panel["series"]}
+    names = {name for panel in contents.PANELS for name in panel["series"]}
     assert names <= {*METRICS, "eval/accuracy"}
 
 
 def test_a_large_study_stays_under_ten_megabytes(tmp_path):
     root = study(tmp_path, arms=15, seeds=3, steps=1000)
-    assert len(html.page(html.gather(root)).encode()) < 10e6
+    assert len(html.page(contents.gather(root)).encode()) < 10e6
 
 
 @pytest.mark.parametrize("command", ["status", "report"])

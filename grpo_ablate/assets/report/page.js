@@ -24,6 +24,7 @@ const draw = (tag, attributes, ...children) => make(tag, { svg: true, ...attribu
 
 function shown(value, kind) {
   if (value === null || value === undefined) return "–";
+  if (Array.isArray(value)) return value[1];  // what sorts, what is shown
   if (typeof value !== "number") return String(value);
   if (kind === "signed") return (value > 0 ? "+" : "") + value.toFixed(3);
   if (kind === "share") return value.toFixed(3);
@@ -71,7 +72,7 @@ function table() {
   const order = [...data.arms];
   if (state.sort) {
     const sign = state.descending ? -1 : 1;
-    const key = (arm) => arm.cells[state.sort] ?? null;
+    const key = (arm) => { const cell = arm.cells[state.sort] ?? null; return Array.isArray(cell) ? cell[0] : cell; };
     order.sort((a, b) => {
       const [x, y] = [key(a), key(b)];
       if (x === null || y === null) return (x === null) - (y === null);
@@ -97,7 +98,7 @@ function table() {
       onclick: () => { if (!state.open.delete(arm.name)) state.open.add(arm.name); table(); },
     }, open ? "▾" : "▸");
     const cells = data.columns.map((column) => make("td",
-      { class: LEFT_KINDS.has(column.kind) ? column.kind : "number" }, shown(arm.cells[column.key], column.kind)));
+      { class: LEFT_KINDS.has(column.kind) ? column.kind : "number", "data-word": column.key === "verdict" ? arm.cells.verdict : null }, shown(arm.cells[column.key], column.kind)));
     const row = make("tr", { "data-row": arm.name }, make("td", {}, arrow), make("td", {}, toggle(arm.name)), ...cells);
     return open ? [row, detail(arm)] : [row];
   });
@@ -113,8 +114,8 @@ function detail(arm) {
   const change = lines.length
     ? make("table", {}, make("tbody", {}, ...lines))
     : make("p", {}, "no difference from its baseline: it is one");
-  const sentence = arm.sentence ? make("p", {}, arm.sentence) : null;
-  return make("tr", { class: "detail" }, make("td", { colspan: data.columns.length + 2 }, sentence, change, ...runs));
+  const notes = arm.notes.map((text) => make("p", {}, text));
+  return make("tr", { class: "detail" }, make("td", { colspan: data.columns.length + 2 }, ...notes, change, ...runs));
 }
 
 // curves
@@ -300,11 +301,46 @@ function samples() {
   }));
 }
 
-function interactions() {
-  $("more").hidden = data.interactions.rows.length === 0;
-  const cells = (tag, values) => make("tr", {}, ...values.map((value) => make(tag, {}, shown(value))));
-  $("interactions").replaceChildren(make("thead", {}, cells("th", data.interactions.columns)),
-    make("tbody", {}, ...data.interactions.rows.map((row) => cells("td", row))));
+function tables() {
+  const cells = (tag, values) => make("tr", {}, ...values.map((value) => make(tag, {}, value)));
+  $("tables").replaceChildren(...data.tables.map((table) => make("section", { "aria-label": table.title },
+    make("h2", {}, table.title), make("p", { class: "quiet" }, table.note),
+    make("div", { class: "scroll" }, make("table", {}, make("thead", {}, cells("th", table.columns)),
+      make("tbody", {}, ...table.rows.map((row) => cells("td", row))))))));
+}
+
+// differences from the baseline with their intervals, the most helpful on top
+function forest() {
+  const plot = data.forest;
+  if (!plot) return $("forest").replaceChildren();
+  const rows = [...plot.rows].sort((a, b) => b.delta - a.delta);
+  const values = rows.flatMap((row) => [row.lo, row.hi, ...row.seeds, row.resolves ?? 0, -(row.resolves ?? 0)]);
+  const [x0, x1] = [Math.min(...values, -plot.margin) * 1.05, Math.max(...values, plot.margin) * 1.05];
+  const longest = Math.max(...rows.map((row) => Math.min(row.arm.length, 34)));
+  const width = innerWidth < 700 ? 420 : 760, left = 20 + 6.6 * longest, step = 26, height = rows.length * step + 34;
+  const X = (x) => left + (x - x0) / (x1 - x0) * (width - left - 16);
+  const floor = height - 24;
+  const band = draw("rect", { class: "band", x: X(-plot.margin), width: X(plot.margin) - X(-plot.margin), y: 0, height: floor });
+  const axis = ticks(x0, x1).flatMap((t) => [
+    draw("line", { class: t === 0 ? "zero" : "grid", x1: X(t), x2: X(t), y1: 0, y2: floor }),
+    draw("text", { x: X(t), y: height - 8, "text-anchor": "middle" }, (t > 0 ? "+" : "") + short(t))]);
+  const marks = rows.flatMap((row, i) => {
+    const y = i * step + step / 2 + 4, { colour } = style(row.arm);
+    const line = (from, to, size) => draw("line", { x1: X(from), x2: X(to), y1: y, y2: y, stroke: colour, "stroke-width": size });
+    const end = (x, size) => draw("line", { class: "resolves", x1: X(x), x2: X(x), y1: y - size, y2: y + size });
+    return [
+      draw("text", { class: "name", x: left - 10, y: y + 4, "text-anchor": "end" }, row.arm.length > 34 ? row.arm.slice(0, 33) + "…" : row.arm,
+        draw("title", {}, `${row.arm}: ${row.verdict}`)),
+      line(row.lo, row.hi, 3),
+      ...(row.resolves ? [end(row.resolves, 5), end(-row.resolves, 5)] : []),
+      ...row.seeds.map((x) => draw("circle", { cx: X(x), cy: y, r: 2.5, fill: "var(--ground)", stroke: colour })),
+      draw("circle", { cx: X(row.delta), cy: y, r: 5, fill: colour }),
+    ];
+  });
+  const told = rows.map((row) => `${row.arm}: ${row.delta.toFixed(1)}, from ${row.lo.toFixed(1)} to ${row.hi.toFixed(1)}`).join("; ");
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": told }, band, ...axis, ...marks);
+  $("forest").replaceChildren(make("figure", { class: "forest" }, make("figcaption", {}, "Differences from the baseline"),
+    make("div", { class: "scroll" }, svg), make("p", { class: "quiet" }, plot.caption)));
 }
 
 function theme() {
@@ -321,7 +357,7 @@ function theme() {
 function show() {
   state.seeds ??= data.arms.length <= 6;
   $("seeds").checked = state.seeds;
-  head(); table(); legend(); panels(); samples(); interactions();
+  head(); table(); forest(); legend(); panels(); samples(); tables();
 }
 $("axis").addEventListener("change", (event) => { state.axis = event.target.value; panels(); });
 $("seeds").addEventListener("change", (event) => { state.seeds = event.target.checked; panels(); });
