@@ -13,7 +13,7 @@ from grpo_ablate.distributions import BINS, HISTOGRAMS, distributions
 from grpo_ablate.types import Advantages
 
 
-def found(*, log_ratio=(0.0, math.log(2)), vote=((True, False),), advantages=((0.5, 9.0),)):
+def found(*, log_ratio=(0.0, 0.6931472), vote=((True, False),), advantages=((0.5, 9.0),)):
     """Distributions of one prompt with two responses of 2 and 34 tokens and rewards 0 and 1."""
     groups = SimpleNamespace(
         lengths_PG=torch.tensor([[2.0, 34.0]]),
