@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from grpo_ablate import live  # noqa: E402
-from grpo_ablate.analysis import html  # noqa: E402
 from scripts.browser import Browser, find  # noqa: E402
 
 
@@ -27,17 +26,19 @@ def main() -> None:
     if path is None:
         raise SystemExit("no Chromium here: apt-get install chromium")
     args.out.mkdir(parents=True, exist_ok=True)
-    report = html.write(args.folder)
+    report = args.folder / "report" / "report.html"
+    if not report.is_file():
+        raise SystemExit(f"{report} is not there: python -m grpo_ablate report {args.folder}")
     server = live.server(args.folder, 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with Browser(path) as browser:
         browser.size(1400, 900)
         browser.open(f"file://{report.absolute()}")
-        browser.picture(args.out / "report.png", whole=True)
+        browser.picture(args.out / "report.png")
         hover(browser)
         browser.picture(args.out / "report_hover.png")
         browser.dark(True)
-        browser.evaluate("document.querySelector('[data-row] button[aria-expanded]').click()")
+        browser.evaluate("document.querySelectorAll('[data-row] button[aria-expanded]')[1].click()")
         browser.evaluate("scrollTo(0, 0)")
         browser.picture(args.out / "report_dark.png")
         browser.dark(False)
