@@ -60,11 +60,7 @@ class Row:
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """Return a run's rows by step; a line cut short by a crash is left out.
-
-    metrics.csv is read first: whatever the other files hold of steps before its last one has been
-    written by then.
-    """
+    """Return a run's rows by step; a line cut short by a crash is left out."""
     rows: dict[int, Row] = {}
 
     def at(record: dict[str, Any]) -> Row:
@@ -82,14 +78,15 @@ def read_rows(folder: Path) -> list[Row]:
 
 
 def settled(folder: Path) -> list[Row]:
-    """Return the rows to which nothing will be added."""
+    """Return the rows to which nothing will be added.
+
+    A run at work has written all of a step once metrics.csv has a later one, so state and last
+    step are looked at before the rows are read.
+    """
     state = read_json(folder / "status.json").get("state")
+    steps = [int(row["step"]) for row in csv.DictReader(_whole_lines(folder / "metrics.csv"))]
     rows = read_rows(folder)
-    if state in _SETTLED:
-        return rows
-    steps = list(csv.DictReader(_whole_lines(folder / "metrics.csv")))
-    last = int(steps[-1]["step"]) if steps else 0
-    return [row for row in rows if row.step < last]
+    return [row for row in rows if state in _SETTLED or row.step < max(steps, default=0)]
 
 
 def _whole_lines(path: Path) -> Iterator[str]:
@@ -147,11 +144,18 @@ def problem() -> str:
 
 
 def no_key() -> str:
-    """Say that there is no API key; empty where there is one. Never asks for it."""
+    """Say that there is no API key or no server to take it; empty where there is. Never asks."""
     import wandb as sdk
 
-    # login asks at a terminal unless told not to
-    return "" if sdk.login(prompt=False) else "no W&B API key; set WANDB_API_KEY"
+    try:
+        # asks at a terminal unless told not to
+        return "" if sdk.login(prompt=False) else "no W&B API key; set WANDB_API_KEY"
+    except sdk.Error as error:
+        return _first_line(error)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
 
 
 def connect(
@@ -187,8 +191,8 @@ def connect(
         try:
             return sdk.init(**who, dir=folder, mode="online", resume="allow", settings=settings), ""
         except sdk.Error as error:
-            why = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-            sdk.teardown()
+            why = _first_line(error)
+    sdk.teardown()  # what waits for an answer that will not come would keep us waiting too
     return sdk.init(**who, dir=folder, mode="offline", settings=settings), why
 
 

@@ -260,10 +260,24 @@ def test_whatever_befalls_wandb_the_run_is_whole_and_can_be_pushed(
     assert len(warnings) == 1, warnings
     assert f"python -m grpo_ablate push {tmp_path / 'out'}" in warnings[0]
     assert ("half installed" in warnings[0]) == (fault == "broken")
-    server.fault, server.fail_after = "", None
+    if fault != "dies":
+        return
+    server.fault, server.fail_after = "", None  # the server is back, and has a part of the run
     done = shell("push", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     check_history(server.history("small+clip_higher/s1"), folder)
+
+
+@slow
+def test_a_long_run_goes_on_offline_when_nobody_answers(finished, tmp_path, server):
+    """Long: it lasts until the SDK has given up, which takes it about ten seconds."""
+    folder, server.fault = copied(finished, tmp_path), "silent"
+    with track.wandb(mode="auto", init_timeout=2.0, finish_timeout=60.0)(folder):
+        pass
+    (line,) = track.lines([folder])
+    assert "Failed to authenticate" in line and "grpo_ablate push" in line
+    assert read_json(folder / track.NOTE)["sent"] == 5
+    assert len(list(folder.rglob("offline-run-*/run-*.wandb"))) == 1
 
 
 @slow
