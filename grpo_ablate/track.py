@@ -7,8 +7,6 @@ package) can slow a run down, stop it or lose a number of it.
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -83,7 +81,7 @@ def _follow(folder: Path, mode: str, init_timeout: float, finish_timeout: float)
     child = subprocess.Popen(
         [sys.executable, "-m", "grpo_ablate.publish", *arguments],
         stdin=subprocess.PIPE,  # closed when this process ends, however it ends
-        start_new_session=True,
+        start_new_session=True,  # a Ctrl-C is for training; this one ends when training does
     )
     try:
         yield
@@ -103,7 +101,7 @@ def _dismiss(folder: Path, child: subprocess.Popen[bytes], patience: float) -> N
         _tell(folder, f"W&B did not take everything within {patience:g} s")
     finally:
         if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
+            child.kill()  # W&B's own process sees that and goes
             child.wait()
 
 
