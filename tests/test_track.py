@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from grpo_ablate import publish, runs, track
 from grpo_ablate.distributions import BINS, HISTOGRAMS
 from grpo_ablate.files import read_json, write_json
 from grpo_ablate.manifest import config_hash
+from grpo_ablate.metrics import METRICS
 from tests.conftest import ROOT, SMALL, composed, plan, shell
 from tests.fake_wandb import KEY, FakeWandb
 
@@ -140,6 +142,11 @@ def test_the_id_depends_on_study_arm_seed_and_hash_alone():
 
 def test_where_a_run_is_shown_is_no_part_of_what_it_is():
     assert config_hash(composed("tracker=wandb")) == config_hash(composed())
+
+
+def test_keys_are_plain_enough_for_every_reader():
+    """W&B flattens nested keys with dots, and its expressions take no other signs."""
+    assert all(re.fullmatch(r"[a-z0-9_]+/[a-z0-9_]+", key) for key in (*METRICS, *HISTOGRAMS))
 
 
 # rows
