@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,21 +72,27 @@ def lines(folders: Iterable[Path]) -> list[str]:
 
 @contextmanager
 def _follow(folder: Path, mode: str, init_timeout: float, finish_timeout: float) -> Iterator[None]:
-    (folder / NOTE).unlink(missing_ok=True)
-    if find_spec("wandb") is None:
-        _tell(folder, "wandb is not installed (pip install 'grpo-ablate[wandb]')")
-        yield
-        return
-    arguments = [str(folder), mode, str(init_timeout), str(finish_timeout)]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "grpo_ablate.publish", *arguments],
-        stdin=subprocess.PIPE,  # closed when this process ends, however it ends
-        start_new_session=True,  # a Ctrl-C is for training; this one ends when training does
-    )
+    child = _start(folder, [str(folder), mode, str(init_timeout), str(finish_timeout)])
     try:
         yield
     finally:
-        _dismiss(folder, child, finish_timeout)
+        if child:
+            _dismiss(folder, child, finish_timeout)
+
+
+def _start(folder: Path, arguments: list[str]) -> subprocess.Popen[bytes] | None:
+    """Start the publisher; None where that cannot be done."""
+    if find_spec("wandb") is None:
+        return _tell(folder, "wandb is not installed (pip install 'grpo-ablate[wandb]')")
+    try:
+        (folder / NOTE).unlink(missing_ok=True)
+        return subprocess.Popen(
+            [sys.executable, "-m", "grpo_ablate.publish", *arguments],
+            stdin=subprocess.PIPE,  # closed when this process ends, however it ends
+            start_new_session=True,  # a Ctrl-C is for training; this one ends when training does
+        )
+    except OSError as error:
+        return _tell(folder, f"the publisher could not be started ({error})")
 
 
 def _dismiss(folder: Path, child: subprocess.Popen[bytes], patience: float) -> None:
@@ -108,5 +114,5 @@ def _dismiss(folder: Path, child: subprocess.Popen[bytes], patience: float) -> N
 def _tell(folder: Path, why: str) -> None:
     """Warn once; the run goes on."""
     print(f"warning: {why}; nothing of the run is lost, later: {later(folder)}", flush=True)
-    if folder.is_dir():
+    with suppress(OSError):  # a full disk or a vanished folder is training's to notice
         note(folder, missing=why)

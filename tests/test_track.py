@@ -194,6 +194,20 @@ def test_a_missing_package_costs_one_warning(tmp_path, monkeypatch, capsys):
     ]
 
 
+def test_a_publisher_that_cannot_start_costs_one_warning(tmp_path, monkeypatch, capsys):
+    def refuse(*args, **kwargs):
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(track, "find_spec", lambda name: True)
+    monkeypatch.setattr(track.subprocess, "Popen", refuse)
+    trained = []
+    with track.wandb(mode="auto", init_timeout=1.0, finish_timeout=1.0)(tmp_path / "gone/x/y"):
+        trained.append(1)
+    assert trained, "nor does a folder that is not there stop it"
+    (warning,) = capsys.readouterr().out.splitlines()
+    assert "no more processes" in warning
+
+
 # with it
 
 QUICK = track.wandb(mode="auto", init_timeout=2.0, finish_timeout=8.0)
