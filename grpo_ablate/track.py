@@ -83,7 +83,8 @@ def _follow(folder: Path, mode: str, init_timeout: float, finish_timeout: float)
 def _start(folder: Path, arguments: list[str]) -> subprocess.Popen[bytes] | None:
     """Start the publisher; None where that cannot be done."""
     if find_spec("wandb") is None:
-        return _tell(folder, "wandb is not installed (pip install 'grpo-ablate[wandb]')")
+        _tell(folder, "wandb is not installed (pip install 'grpo-ablate[wandb]')")
+        return None
     try:
         (folder / NOTE).unlink(missing_ok=True)
         return subprocess.Popen(
@@ -92,7 +93,8 @@ def _start(folder: Path, arguments: list[str]) -> subprocess.Popen[bytes] | None
             start_new_session=True,  # a Ctrl-C is for training; this one ends when training does
         )
     except OSError as error:
-        return _tell(folder, f"the publisher could not be started ({error})")
+        _tell(folder, f"the publisher could not be started ({error})")
+        return None
 
 
 def _dismiss(folder: Path, child: subprocess.Popen[bytes], patience: float) -> None:
