@@ -14,6 +14,7 @@ from typing import Any
 from grpo_ablate.evaluation import Evaluation
 from grpo_ablate.files import Table, append_jsonl, cut, write_atomic, write_json
 from grpo_ablate.metrics import METRICS, Weighted
+from grpo_ablate.text import visible
 
 _LIVE = {
     "reward": "reward/mean",
@@ -131,7 +132,8 @@ class Records:
     def failed(self, error: BaseException) -> None:
         """Declare the run failed, and why."""
         self._status["state"] = "failed"
-        self._status["reason"] = f"{type(error).__name__}: {error}"
+        # an error may quote a response; whoever prints the reason may be at a terminal
+        self._status["reason"] = visible(f"{type(error).__name__}: {error}")
         self._status["traceback"] = "".join(traceback.format_exception(error))
         self._write_status()
 

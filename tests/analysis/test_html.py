@@ -11,7 +11,7 @@ import pytest
 
 from grpo_ablate.analysis import contents, html
 from grpo_ablate.metrics import METRICS
-from grpo_ablate.text import one_line, visible
+from grpo_ablate.text import visible
 from tests.made_up import EVIL, report, study
 
 
@@ -23,27 +23,6 @@ def small(tmp_path_factory):
 @pytest.fixture(scope="module")
 def data(small):
     return contents.gather(small)
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("3+4=7\n\tso 7", "3+4=7\n\tso 7"),
-        ("\x1b[2J\x07\x00", "\\x1b[2J\\x07\\x00"),
-        ("\u202eabc\u2066\u200f", "\\u202eabc\\u2066\\u200f"),
-        ("zero\u200bwidth\ufeff\x9b", "zero\\u200bwidth\\ufeff\\x9b"),
-        ("\ud800", "\\ud800"),
-        ("שלום мир 数学 é 🙂", "שלום мир 数学 é 🙂"),
-        ("y" * 1_000_000, "y" * 2000 + "… (+998,000 characters)"),
-    ],
-    ids=["plain", "control", "direction", "no width", "surrogate", "scripts", "1 MB line"],
-)
-def test_what_would_act_is_written_out(text, shown):
-    assert visible(text) == shown
-
-
-def test_one_line_is_one_line():
-    assert one_line("a\n b\r\u2028c") == "a b\\x0d\\u2028c"
 
 
 def test_what_a_model_writes_never_ends_the_script_it_stands_in(data):
