@@ -13,6 +13,9 @@ COMMANDS = {
     "resume": "go on with a paused or stopped run: resume RUN [OVERRIDE...]",
     "probe": "does each trick act? probe [+experiment=NAME|all], in seconds",
     "order": "follow the article's staged order (X6): order seed=1,2,3 [--dry-run]",
+    "push": "send finished runs to W&B, each row once",
+    "dashboard": "lay out the W&B workspace of a study",
+    "watch": "serve the report of a folder of runs on this machine, live",
     "replay": "show a metrics.csv to the alarms: replay RUN [monitor=NAME]",
     "diagnose": "say what is wrong with runs or another trainer's logs, and what to try",
 }
@@ -72,7 +75,7 @@ def _help() -> str:
         return sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
 
     return HELP.format(
-        commands="\n".join(f"  {word:<8} {what}" for word, what in COMMANDS.items()) + "\n",
+        commands="\n".join(f"  {word:<9} {what}" for word, what in COMMANDS.items()) + "\n",
         experiments=_wrapped(names("experiment")),
         suites=", ".join(names("suite")),
         levers=", ".join(LEVERS),

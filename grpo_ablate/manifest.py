@@ -17,8 +17,8 @@ from omegaconf import OmegaConf
 from grpo_ablate.files import read_json
 from grpo_ablate.monitor import acting
 
-NOT_HASHED = ("arm", "output_dir", "study", "checkpoint", "judge", "preflight")
-"""Keys that say where a run lies, how it is called, saved and judged, not what it does."""
+NOT_HASHED = ("arm", "output_dir", "study", "checkpoint", "judge", "preflight", "tracker")
+"""Keys that say where a run lies, how it is called, saved, judged and shown, not what it does."""
 
 _PACKAGE = Path(__file__).parent
 _VERSIONED = ("torch", "transformers", "hydra-core", "omegaconf", "numpy")

@@ -1,4 +1,4 @@
-"""What a run writes: metrics.csv, eval.csv, samples.jsonl, events.jsonl and status.json."""
+"""What a run writes: tables, samples, histograms, events and status.json."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 from grpo_ablate.evaluation import Evaluation
 from grpo_ablate.files import Table, append_jsonl, cut, write_atomic, write_json
 from grpo_ablate.metrics import METRICS, Weighted
+from grpo_ablate.text import visible
 
 _LIVE = {
     "reward": "reward/mean",
@@ -22,7 +23,7 @@ _LIVE = {
 }
 """What `status.json` shows of the latest step."""
 
-_GROWING = ("metrics.csv", "eval.csv", "samples.jsonl", "events.jsonl")
+_GROWING = ("metrics.csv", "eval.csv", "samples.jsonl", "histograms.jsonl", "events.jsonl")
 """Files that a resume cuts to the length they had at its checkpoint."""
 
 
@@ -64,7 +65,7 @@ class Records:
         self._metrics = Table(self.folder / "metrics.csv", ["step", *METRICS], anew=anew)
         self._eval = Table(self.folder / "eval.csv", ["step", *score_columns], anew=anew)
         if anew:
-            for name in ("samples.jsonl", "events.jsonl"):
+            for name in _GROWING[2:]:
                 write_atomic(self.folder / name, "")
 
     def position(self) -> dict[str, Any]:
@@ -112,6 +113,10 @@ class Records:
         """Append a row to metrics.csv."""
         self._metrics.append({"step": step, **row})
 
+    def histograms(self, step: int, found: Mapping[str, Any]) -> None:
+        """Append a step's histograms to histograms.jsonl."""
+        append_jsonl(self.folder / "histograms.jsonl", [{"step": step, **found}])
+
     def evaluation(self, step: int, evaluation: Evaluation) -> None:
         """Append a row to eval.csv and the answers to samples.jsonl."""
         self._eval.append({"step": step, **evaluation.scores})
@@ -131,7 +136,8 @@ class Records:
     def failed(self, error: BaseException) -> None:
         """Declare the run failed, and why."""
         self._status["state"] = "failed"
-        self._status["reason"] = f"{type(error).__name__}: {error}"
+        # an error may quote a response; whoever prints the reason may be at a terminal
+        self._status["reason"] = visible(f"{type(error).__name__}: {error}")
         self._status["traceback"] = "".join(traceback.format_exception(error))
         self._write_status()
 

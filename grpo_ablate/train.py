@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from grpo_ablate.checkpoint import Progress
+from grpo_ablate.distributions import distributions
 from grpo_ablate.loss import pack
 from grpo_ablate.metrics import pool, step_metrics
 from grpo_ablate.records import Records
@@ -98,4 +99,7 @@ def _step(stages: Stages, config: Mapping[str, Any], progress: Progress) -> str:
         progress.step, progress.advantage = step, advantages.state
         progress.window.append(row)
         stages.keeper.records.progress(step, row)
+        if step == config["steps"] or step % config["eval_every"] == 0:
+            found = distributions(rollout, advantages, update)
+            stages.keeper.records.histograms(step, found)
     return outcome

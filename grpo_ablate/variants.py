@@ -40,6 +40,7 @@ _MODULES = {group: f"techniques/{group}" for group in LEVERS} | {
     "evaluation": "evaluation",
     "monitor": "monitor",
     "checkpoint": "checkpoint",
+    "tracker": "track",
 }
 GROUPS = tuple(_MODULES)
 

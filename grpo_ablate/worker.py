@@ -47,6 +47,7 @@ def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
 
     from grpo_ablate.records import Records
     from grpo_ablate.train import train
+    from grpo_ablate.variants import bind
 
     logging.disable_progress_bar()
     torch.set_num_threads(config["threads"])
@@ -54,14 +55,15 @@ def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
     torch.use_deterministic_algorithms(True, warn_only=True)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     records = Records(folder, wanted, source_hash(), config["steps"], device=device)
-    try:
-        state = train(config, records, interrupt)
-    except BaseException as error:
+    with bind("tracker", config["tracker"])()(folder):
         try:
-            records.failed(error)
-        except OSError as other:  # a full disk or a vanished folder takes no last words either
-            print(f"{folder}: the failure could not be noted: {other}", file=sys.stderr)
-        raise
+            state = train(config, records, interrupt)
+        except BaseException as error:
+            try:
+                records.failed(error)
+            except OSError as other:  # a full disk or a vanished folder takes no last words either
+                print(f"{folder}: the failure could not be noted: {other}", file=sys.stderr)
+            raise
     return _CODES[state]
 
 

@@ -133,7 +133,7 @@ def arm(place: str, call: int) -> None:
 
 def differences(whole: Path, other: Path) -> list[str]:
     """Name the files whose bytes differ, timing columns aside."""
-    names = ["metrics.csv", "eval.csv", "samples.jsonl", "events.jsonl"]
+    names = ["metrics.csv", "eval.csv", "samples.jsonl", "histograms.jsonl", "events.jsonl"]
     last = max(path.name for path in whole.glob("checkpoints/step=*") if path.name.endswith("16"))
     names += [f"checkpoints/{last}/{part}.safetensors" for part in ("model", "optimizer")]
     return [name for name in names if content(whole / name) != content(other / name)]

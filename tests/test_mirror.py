@@ -11,6 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from grpo_ablate import metrics, variants
+from grpo_ablate.distributions import HISTOGRAMS
 from grpo_ablate.variants import GROUPS, LEVERS
 from tests.conftest import ROOT, composed
 
@@ -70,7 +71,7 @@ def test_docs_define_exactly_the_logged_metrics():
     documented = set(re.findall(r"^\| `([a-z_0-9]+/[a-zA-Z_0-9]+)`", text, re.MULTILINE))
     halves = {"eval/selection_accuracy", "eval/test_accuracy"}
     evaluation = {"eval/accuracy", "eval/sampled_accuracy", "eval/length_mean", "eval/accuracy_N"}
-    evaluation |= halves
+    evaluation |= halves | {"eval/samples", *HISTOGRAMS}
     assert documented == set(metrics.METRICS) | evaluation
 
 

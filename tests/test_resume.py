@@ -32,7 +32,7 @@ SHORT = [
     "checkpoint.every=2",
     "advantage=ema_std",
 ]
-FILES = ("metrics.csv", "eval.csv", "samples.jsonl", "events.jsonl")
+FILES = ("metrics.csv", "eval.csv", "samples.jsonl", "histograms.jsonl", "events.jsonl")
 
 
 def go(folder, *overrides, stop_after=None, hash="h"):

@@ -14,6 +14,7 @@ from grpo_ablate import liveness
 from grpo_ablate.files import read_json
 from grpo_ablate.manifest import load_config
 from grpo_ablate.monitor import CHANGING
+from grpo_ablate.text import one_line
 
 
 @dataclass(frozen=True)
@@ -104,4 +105,5 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _first_line(text: Any) -> str:
-    return str(text).splitlines()[0] if text else ""
+    """Return what fits a table, with nothing in it that acts on a terminal."""
+    return one_line(str(text).splitlines()[0]) if text else ""

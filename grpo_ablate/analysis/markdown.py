@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from grpo_ablate.analysis import diagnose
+
 Row = Mapping[str, Any]
 
 
@@ -20,6 +22,7 @@ def render(report: Row) -> str:
         _smoothness(report),
         _table("Runs", report["runs"], _RUN),
         _selection(report["runs"]),
+        "## Diagnosis\n\n" + diagnose.section(report["diagnosis"]).rstrip(),
         _missing(report),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"

@@ -32,6 +32,7 @@ INTERACTIONS = (
     *("a", "b", "ab", "baseline", "word", "reason", "method", "n", "raw.delta", "raw.lo"),
     *("raw.hi", "raw.p", "p_holm", "logit.delta", "logit.lo", "logit.hi", "logit.p", "sentence"),
 )
+DIAGNOSE = ("level", "arm", "seed", "rule", "first", "last", "says", "cause", "tries", "source")
 """Columns of each table; `a.b` is key b of the row's value a."""
 
 
@@ -51,6 +52,7 @@ def write(report: Row, folder: Path) -> list[Path]:
         "scores.csv": table(report["runs"], SCORES),
         "curves.csv": table(report["curves"], CURVES),
         "interactions.csv": table(report["interactions"], INTERACTIONS),
+        "diagnose.csv": table(report["diagnosis"], DIAGNOSE),
         "report.json": json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         "REPORT.md": markdown.render(report),
     }
@@ -74,4 +76,6 @@ def _cell(row: Row, column: str) -> str:
         value = value.get(key) if isinstance(value, Mapping) else None
     if value is None:
         return ""
+    if isinstance(value, list):
+        return "; ".join(map(str, value))
     return repr(value) if isinstance(value, float) else str(value)

@@ -12,7 +12,16 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from grpo_ablate.analysis import cost, evidence, interference, rows, stats, validity, verdict
+from grpo_ablate.analysis import (
+    cost,
+    diagnose,
+    evidence,
+    interference,
+    rows,
+    stats,
+    validity,
+    verdict,
+)
 from grpo_ablate.analysis.load import Run
 from grpo_ablate.analysis.rows import Row
 from grpo_ablate.study import EARLIEST, Design
@@ -33,7 +42,7 @@ def build(
 
     Returns:
         JSON values: `study`, `baselines`, `arms`, `runs`, `interactions`, `curves`, `missing`,
-        `warnings`, `invalid`.
+        `warnings`, `invalid`, `diagnosis`.
     """
     missing = _missing(runs, design or _default(runs))
     frozen = design is not None
@@ -51,6 +60,7 @@ def build(
         "runs": [row for stage in stages for row in stage["runs"]],
         "interactions": [row for stage in stages for row in stage["interactions"]],
         "curves": [point for run in runs for point in _points(run, design)],
+        "diagnosis": diagnose.study(runs),
         "missing": missing,
         "warnings": _warnings(runs, design, arms, frozen),
         "invalid": any(row["verdict"] == "invalid" for row in arms),

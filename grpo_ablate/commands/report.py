@@ -41,7 +41,7 @@ def show(output_dir: Path, folders: Sequence[Path]) -> int:
     Returns:
         0 all complete, 3 otherwise; 4 where one of these arms cannot be compared.
     """
-    from grpo_ablate.analysis import figures, load, publish, report, table
+    from grpo_ablate.analysis import figures, html, load, publish, report, table
 
     there = [folder for folder in folders if (folder / "manifest.json").is_file()]
     for folder in sorted({*folders} - {*there}):
@@ -61,8 +61,13 @@ def show(output_dir: Path, folders: Sequence[Path]) -> int:
         print(row["sentence"])
     publish.write(found, output_dir / "report")
     print(f"report: {output_dir / 'report' / 'REPORT.md'}")
-    for path in figures.draw_comparison(everything, output_dir / "report" / "fig"):
+    pictures = output_dir / "report" / "fig"
+    for path in (
+        *figures.draw_comparison(everything, pictures),
+        *figures.draw(found, everything, pictures),
+    ):
         print(f"figure: {path}")
+    print(f"page: {html.write(output_dir, found)}")
     for line in table.advice(runs, everything):
         print(line)
     if any(row["verdict"] == "invalid" and row["arm"] in asked for row in found["arms"]):

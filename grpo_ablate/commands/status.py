@@ -10,9 +10,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from grpo_ablate import liveness
+from grpo_ablate.text import one_line
 
 _COLUMNS = ("arm", "seed", "state", "step", "seconds", "accuracy", "entropy", "alarms", "why")
 
@@ -60,7 +62,7 @@ def _row(folder: Path, status: dict[str, Any]) -> list[str]:
         f"{status.get('seconds', 0):.0f}",
         *(f"{latest[key]:.3f}" if key in latest else "-" for key in ("accuracy", "entropy")),
         str(status.get("alarms", 0)),
-        reason.splitlines()[0] if reason else "",
+        escape(one_line(reason.splitlines()[0])) if reason else "",
     ]
 
 

@@ -14,7 +14,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from grpo_ablate import compose, config, interrupt, preflight, runs, study
+from grpo_ablate import compose, config, interrupt, preflight, runs, study, track
 from grpo_ablate.progress import Display
 from grpo_ablate.variants import ConfigError
 
@@ -96,6 +96,8 @@ def _run(args: Namespace, jobs: list[compose.Job], many: bool) -> int:
     except KeyboardInterrupt:
         print("interrupted; the same command goes on with what is missing", file=sys.stderr)
         return 130
+    for line in track.lines(folders):
+        print(line)
     return report.show(output_dir, folders)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,6 @@ from grpo_ablate.analysis.figures.signals import signals
 from grpo_ablate.analysis.figures.smoothness import Smoothness, smoothness
 from grpo_ablate.analysis.figures.style import file_name
 from grpo_ablate.analysis.load import Run
-
-_RANKED = ("helps", "equivalent", "underpowered")
-"""Verdicts that let an arm into the ranking of smoothness (article: C5)."""
 
 
 def draw(found: Mapping[str, Any], runs: Sequence[Run], folder: Path) -> list[Path]:
@@ -65,19 +62,19 @@ def _baseline(
     for arm, members in arms.items():
         behind = arms.get(baseline, []) if arm != baseline else []
         written += signals(members, behind, folder, horizon=horizon)
-    names = {row["arm"] for row in rows}
-    pairs = [_interaction(one) for one in found["interactions"] if one["stack"] in names]
-    known = [pair for pair in pairs if pair]
-    n = max((one["n"] for one in found["interactions"] if one["stack"] in names), default=0)
+    pairs = [one for one in found["interactions"] if one["baseline"] == baseline and one["raw"]]
+    n = max((one["n"] for one in pairs), default=0)
     stem = folder / f"interactions{suffix}"
+    known = [_interaction(one) for one in pairs]
     written += interactions(known, stem, n=n, horizon=horizon, level=level)
     stem = folder / f"smoothness{suffix}"
-    smooth = _smoothness(found["runs"], rows, baseline)
+    ranked = [one for one in (*rows, *found["baselines"]) if one["smoothness"]["rank"]]
+    smooth = _smoothness(found["runs"], {one["arm"] for one in ranked}, baseline)
     return written + smoothness(smooth, stem, baseline=baseline, horizon=horizon)
 
 
 def _difference(row: Mapping[str, Any]) -> Difference:
-    seeds = {int(seed): float(value) for seed, value in row["per_seed"].items()}
+    seeds = {int(one["seed"]): float(one["delta"]) for one in row["per_seed"]}
     if row["delta"] is None:
         return Difference(row["arm"], row["verdict"], per_seed=seeds)
     return Difference(
@@ -87,29 +84,26 @@ def _difference(row: Mapping[str, Any]) -> Difference:
         low=row["lo"],
         high=row["hi"],
         per_seed=seeds,
-        resolves=row["resolves"],
+        resolves=row["mde"]["n"],
     )
 
 
-def _interaction(row: Mapping[str, Any]) -> Interaction | None:
-    if row["delta"] is None:
-        return None
-    return Interaction(row["a"], row["b"], row["delta"], row["lo"], row["hi"], row["verdict"])
+def _interaction(row: Mapping[str, Any]) -> Interaction:
+    raw = row["raw"]
+    return Interaction(row["a"], row["b"], raw["delta"], raw["lo"], raw["hi"], row["word"])
 
 
 def _smoothness(
-    runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], baseline: str
+    runs: Sequence[Mapping[str, Any]], ranked: Collection[str], baseline: str
 ) -> list[Smoothness]:
     """Return the arms whose runs have a score and a roughness, the baseline among them."""
-    words = {row["arm"]: row["verdict"] for row in rows}
     per_arm: dict[str, dict[int, tuple[float, float]]] = {}
     for run in runs:
-        score, rough = run["score"], run.get("roughness")
+        score, rough = run["score"], run["smoothness"]
         if run["baseline"] == baseline and score is not None and rough is not None:
             per_arm.setdefault(run["arm"], {})[run["seed"]] = (score, rough)
     found = []
     for arm, points in per_arm.items():
         height, roughness = (float(v) for v in np.mean([*points.values()], axis=0))
-        ranked = arm == baseline or words.get(arm) in _RANKED
-        found.append(Smoothness(arm, height, roughness, ranked, points))
+        found.append(Smoothness(arm, height, roughness, arm in ranked, points))
     return found
