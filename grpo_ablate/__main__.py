@@ -11,6 +11,7 @@ COMMANDS = {
     "report": "judge a folder of runs: verdicts, tables and figures under report/",
     "status": "show where each run of a folder stands, live",
     "resume": "go on with a paused or stopped run: resume RUN [OVERRIDE...]",
+    "plan": "what a command would run, how long, and what it could see; creates nothing",
     "probe": "does each trick act? probe [+experiment=NAME|all], in seconds",
     "order": "follow the article's staged order (X6): order seed=1,2,3 [--dry-run]",
     "push": "send finished runs to W&B, each row once",

@@ -279,7 +279,9 @@ def _refuse_twins(jobs: Sequence[Job]) -> None:
                 " sweep levers and seeds, and give each condition an output_dir of its own"
             )
         again = job.config["arm"].get("repeat")
-        alike = by_config.setdefault(repr({**job.config, "arm": again}), job)
+        # against another baseline the same configuration is another question
+        key = repr({**job.config, "arm": (job.baseline, again)})
+        alike = by_config.setdefault(key, job)
         if alike is not job:
             raise ConfigError(
                 f"arms {alike.arm} and {job.arm} are the same configuration; drop one of them"

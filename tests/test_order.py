@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from functools import cache
 
 import pandas as pd
@@ -14,7 +15,7 @@ from grpo_ablate.files import read_json, write_json
 from grpo_ablate.manifest import config_hash, load_config
 from grpo_ablate.order import Order, Study, choose, settle
 from grpo_ablate.runs import freeze, is_complete
-from tests.conftest import composed
+from tests.conftest import SMALL, composed, shell, start
 
 PLAN = {
     "baseline": "standard",
@@ -231,3 +232,32 @@ def test_nothing_that_only_seems_to_help_is_carried():
     base = {"arm": "b", "unstable": "", "finished": 3, "planned": 3}
     chosen = choose({"arms": arms, "baselines": [base]}, "b")
     assert chosen["carried"] is None and "no arm of the stage helps" in chosen["why"]
+
+
+@pytest.mark.slow
+def test_a_real_order_killed_in_stage_three_and_taken_up_again(tmp_path):
+    """Trains for real, briefly; α is so large that noise alone carries something on."""
+    here = [option for option in SMALL if "baseline" not in option]
+    rule = ["judge.earliest=2", "judge.alpha=0.45", "judge.margin=0.001"]
+    typed = ["order", "seed=1,2", *here, "order=short", "steps=3", *rule]
+    folder = tmp_path / "multirun_outputs/order"
+    with start(tmp_path, *typed) as first:
+        deadline = time.monotonic() + 240
+        while not (folder / "runs/stage3+dynamic_sampling/seed=1/metrics.csv").is_file():
+            assert first.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        first.terminate()
+        output = first.communicate(timeout=60)[0]
+    assert first.returncode == 130, output
+    assert read_json(folder / "order.json")["state"] == "interrupted"
+    done = shell(*typed, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = read_json(folder / "order.json")
+    names = [stage["stage"] for stage in record["stages"]]
+    assert names[:4] == ["rate", "stage1", "stage2", "stage3"] and record["state"] == "complete"
+    assert all(stage["arms"] for stage in record["stages"][1:])
+    page = (folder / "ORDER.md").read_text()
+    assert "State: **complete**" in page and (folder / "ladder.svg").is_file()
+    before = (folder / "order.json").read_bytes()
+    assert shell(*typed, cwd=tmp_path).returncode == 0
+    assert (folder / "order.json").read_bytes() == before

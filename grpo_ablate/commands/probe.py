@@ -21,7 +21,6 @@ from rich.table import Table
 from grpo_ablate import arms, compose, config, devices, recipe
 from grpo_ablate.analysis.design import dead_share
 from grpo_ablate.files import read_json, write_json
-from grpo_ablate.manifest import config_hash
 from grpo_ablate.variants import ConfigError
 
 GROUP_SIZES = (4, 8, 16, 32)
@@ -143,7 +142,7 @@ def _by_baseline(jobs: Sequence[compose.Job], folder: Path) -> list[dict[str, An
                 "arms": {},
             },
         )
-        if config_hash(job.config) != key:
+        if job.delta:  # neither the baseline nor the baseline again (A/A)
             one["arms"][job.arm] = job.config
     return list(found.values())
 
