@@ -141,7 +141,7 @@ def _missing(runs: Sequence[Run], design: Design) -> list[Row]:
     found = [
         {
             "what": f"{run.name}: {run.state}" + (f" ({run.reason})" if run.reason else ""),
-            "command": f"python -m grpo_ablate resume {shlex.quote(str(_place(run)))}",
+            "command": _resume(run),
         }
         for run in runs
         if run.state in UNFINISHED
@@ -167,8 +167,12 @@ def _missing(runs: Sequence[Run], design: Design) -> list[Row]:
     return found
 
 
-def _place(run: Run) -> PurePath:
-    return PurePath(run.config.get("output_dir", "multirun_outputs"), run.name)
+def _resume(run: Run) -> str:
+    """Return the command that goes on with a run; none where only its first command can."""
+    if not run.config:
+        return ""
+    folder = PurePath(run.config.get("output_dir", "multirun_outputs"), run.name)
+    return f"python -m grpo_ablate resume {shlex.quote(str(folder))}"
 
 
 def _warnings(runs: Sequence[Run], design: Design, arms: Sequence[Row], frozen: bool) -> list[str]:

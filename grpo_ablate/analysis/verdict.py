@@ -124,6 +124,8 @@ def _early(arm: Evidence, baseline: Evidence, design: Design) -> tuple[str, str]
     if arm.invalid or baseline.invalid:
         return "invalid", arm.invalid or baseline.invalid
     for each in (arm, baseline):
+        if not each.seeds:
+            return "incomplete", f"there is no run of {each.arm} to compare with"
         if len(each.scores) < 2:
             done = f"{len(each.scores)}/{len(each.seeds)} seeds of {each.arm} finished"
             return "incomplete", f"{done}; a spread needs two"
