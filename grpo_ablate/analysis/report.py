@@ -194,9 +194,9 @@ def _warnings(runs: Sequence[Run], design: Design, arms: Sequence[Row], frozen: 
             f"the last {design.window} evaluations reach back before step"
             f" {design.horizon // 2} ({thin[0].name}): a smaller eval_every narrows the window"
         )
-    found += [
-        f"{run.name}: code changed between freeze and start" for run in runs if run.code_changed
-    ]
+    changed = [run.name for run in runs if run.code_changed]
+    if changed:
+        found.append(f"code changed between freeze and start of {', '.join(changed)}")
     found += [
         f"{row['arm']}: {row['verdict']}, which an A/A arm is to be in 1 study of 20"
         for row in arms
