@@ -21,7 +21,7 @@ from grpo_ablate.knobs import Count, Range
 from grpo_ablate.variants import ConfigError, hint
 
 METRIC = "eval/accuracy"
-"""Held-out accuracy without shaping; never the training reward, never the best checkpoint."""
+"""Held-out accuracy without shaping; never the training reward, never a checkpoint chosen by it."""
 
 EARLIEST = 300
 """No trick is judged before this step (article: X4)."""

@@ -45,12 +45,17 @@ def test_it_runs_as_promised(finished):
     assert done.returncode == 0, done.stdout + done.stderr
     for seed in (1, 2, 3):
         assert status(root, seed)["state"] == "complete"
+        assert status(root, seed)["device"], "runs on two kinds of device are not compared"
         for name in ("config.yaml", "delta.yaml", "manifest.json", "samples.jsonl", "curves.png"):
             assert (folder(root, seed) / name).stat().st_size > 0
         run = read_run(folder(root, seed))
         assert list(run.metrics.index) == [1, 2]
         assert list(run.evals.index) == [0, 1, 2]
     assert (root / "multirun_outputs/report/fig/comparison.png").is_file()
+    assert "clip_higher: incomplete: there is no run of baseline" in done.stdout
+    assert (root / "multirun_outputs/report/verdicts.csv").is_file()
+    frozen = (root / "multirun_outputs/study.yaml").read_text()
+    assert "horizon: 2\n" in frozen
 
 
 def test_it_says_where_each_run_stands_and_what_is_missing(finished):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_ablate import streams, study
+from grpo_ablate import manifest, streams, study
 from grpo_ablate.manifest import config_hash
 from grpo_ablate.variants import ConfigError
 from tests.conftest import SMALL, composed, plan
@@ -85,3 +85,14 @@ def test_a_repeat_stands_beside_no_lever(tmp_path):
     (tmp_path / "experiment/bad.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"arm\.repeat must be one of same_seed, other_seed"):
         plan("--config-dir", str(tmp_path), "+experiment=bad")
+
+
+def test_the_source_hash_leaves_out_what_only_reads_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(manifest, "_PACKAGE", tmp_path)
+    (tmp_path / "analysis").mkdir()
+    (tmp_path / "train.py").write_text("1")
+    first = manifest.source_hash()
+    (tmp_path / "analysis/report.py").write_text("2")
+    assert manifest.source_hash() == first
+    (tmp_path / "train.py").write_text("3")
+    assert manifest.source_hash() != first

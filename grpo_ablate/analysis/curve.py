@@ -81,7 +81,7 @@ def smoothness_floor(accuracy: float, questions: int) -> float:
 def collapse(t: Sequence[float], y: Sequence[float], margin: float) -> Collapse | None:
     """Tell whether a curve fell by more than half its gain and stayed down.
 
-    Peak: the best mean of two evaluations in a row. Gain: the peak above the first evaluation.
+    Peak: the highest mean of two evaluations in a row. Gain: the peak above the first evaluation.
     It has collapsed where the last two evaluations both lie more than
     max(gain / 2, margin, 4·jitter) below the peak; jitter, the robust sd of one evaluation from
     the second differences (variance 6σ², blind to a trend), keeps a flat noisy curve from

@@ -15,7 +15,7 @@ def render(report: Row) -> str:
     parts = [
         _head(report),
         _verdicts(report),
-        _table("Arms", report["arms"], _ARM),
+        _arms(report["arms"]),
         _interactions(report),
         _table("Cost, relative to the baseline", report["arms"], _COST),
         _difficulty(report["arms"]),
@@ -53,6 +53,12 @@ def _verdicts(report: Row) -> str:
     if not report["arms"]:
         return "## Verdicts\n\nNo arm beside the baseline yet."
     return "## Verdicts\n\n" + "\n".join(f"- {row['sentence']}" for row in report["arms"])
+
+
+def _arms(arms: Sequence[Row]) -> str:
+    text = _table("Arms", arms, _ARM)
+    grey = any(row["provisional"] for row in arms)
+    return f"{text}\n\nIn parentheses: numbers that say nothing yet." if grey else text
 
 
 def _interactions(report: Row) -> str:
@@ -131,8 +137,17 @@ def _interval(found: Row | None) -> str:
     return "" if found is None else f"{_points(found['lo'])}…{_points(found['hi'])}"
 
 
+def _delta(row: Row) -> str:
+    return _grey(row, _points(row["delta"]))
+
+
 def _whole(row: Row) -> str:
-    return "" if row["delta"] is None else _interval(row)
+    return "" if row["delta"] is None else _grey(row, _interval(row))
+
+
+def _grey(row: Row, text: str) -> str:
+    """Put numbers that say nothing yet in parentheses."""
+    return f"({text})" if text and row["provisional"] else text
 
 
 def _sees(row: Row, n: str) -> str:
@@ -142,7 +157,7 @@ def _sees(row: Row, n: str) -> str:
 _ARM: list[tuple[str, Callable[[Row], str]]] = [
     ("arm", lambda row: row["arm"]),
     ("verdict", lambda row: row["verdict"]),
-    ("Δ pt", lambda row: _points(row["delta"])),
+    ("Δ pt", _delta),
     ("interval", _whole),
     ("p Holm", lambda row: _number(row["p_holm"], 4)),
     ("p BH", lambda row: _number(row["p_bh"], 4)),

@@ -151,7 +151,7 @@ def _missing(runs: Sequence[Run], design: Design) -> list[Row]:
     found = [
         {
             "what": f"{run.name}: {run.state}" + (f" ({run.reason})" if run.reason else ""),
-            "command": f"python -m grpo_ablate resume {shlex.quote(str(_place(run)))}",
+            "command": _resume(run),
         }
         for run in runs
         if run.state in UNFINISHED
@@ -177,8 +177,12 @@ def _missing(runs: Sequence[Run], design: Design) -> list[Row]:
     return found
 
 
-def _place(run: Run) -> PurePath:
-    return PurePath(run.config.get("output_dir", "multirun_outputs"), run.name)
+def _resume(run: Run) -> str:
+    """Return the command that goes on with a run; none where only its first command can."""
+    if not run.config:
+        return ""
+    folder = PurePath(run.config.get("output_dir", "multirun_outputs"), run.name)
+    return f"python -m grpo_ablate resume {shlex.quote(str(folder))}"
 
 
 def _warnings(runs: Sequence[Run], design: Design, arms: Sequence[Row], frozen: bool) -> list[str]:
@@ -200,9 +204,9 @@ def _warnings(runs: Sequence[Run], design: Design, arms: Sequence[Row], frozen: 
             f"the last {design.window} evaluations reach back before step"
             f" {design.horizon // 2} ({thin[0].name}): a smaller eval_every narrows the window"
         )
-    found += [
-        f"{run.name}: code changed between freeze and start" for run in runs if run.code_changed
-    ]
+    changed = [run.name for run in runs if run.code_changed]
+    if changed:
+        found.append(f"code changed between freeze and start of {', '.join(changed)}")
     found += [
         f"{row['arm']}: {row['verdict']}, which an A/A arm is to be in 1 study of 20"
         for row in arms

@@ -124,6 +124,8 @@ def _early(arm: Evidence, baseline: Evidence, design: Design) -> tuple[str, str]
     if arm.invalid or baseline.invalid:
         return "invalid", arm.invalid or baseline.invalid
     for each in (arm, baseline):
+        if not each.seeds:
+            return "incomplete", f"there is no run of {each.arm} to compare with"
         if len(each.scores) < 2:
             done = f"{len(each.scores)}/{len(each.seeds)} seeds of {each.arm} finished"
             return "incomplete", f"{done}; a spread needs two"
@@ -244,10 +246,10 @@ def _blind(comparison: Comparison, design: Design) -> str:
     sees = comparison.resolution(n, design.alpha)
     text = f"cannot see effects below {100 * sees:.1f} pt"
     if comparison.estimate.p < design.alpha:
-        text = f"{text} among so many arms, though this one's interval alone excludes 0"
+        text = f"{text}; of several arms one may leave 0 out by chance, which Holm counts"
     needed = power.seeds_needed(comparison.sigma, design.margin, comparison.arms, design.alpha)
     if needed is None:
         return f"{text}; no affordable number of seeds would see {100 * design.margin:g} pt"
     if needed <= n:
-        return f"{text}, yet the interval holds both 0 and more than {100 * design.margin:g} pt"
+        return f"{text}; the difference lies at the edge of what {n} seeds see"
     return f"{text}; {needed} seeds would see {100 * design.margin:g} pt"

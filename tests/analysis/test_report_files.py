@@ -97,14 +97,15 @@ def test_a_broken_sweep_is_reported_with_the_commands_that_mend_it(tmp_path, cap
     runs = study({"a": 0.06}, seeds=4)
     out = write([r for r in runs if (r.arm, r.seed) != ("baseline", 4)], tmp_path / "out")
     write_json(out / "a/seed=1/status.json", {"state": "failed", "reason": "MemoryError: x"})
-    for name in ("metrics.csv", "eval.csv", "config.yaml"):
+    for name in ("metrics.csv", "eval.csv"):
         (out / f"a/seed=1/{name}").unlink()
     write_json(out / "a/seed=2/status.json", {"state": "running", "host": "elsewhere"})
     path = out / "a/seed=2/eval.csv"
     path.write_text("\n".join(path.read_text().splitlines()[:6]) + "\n150,0.4")
     assert main(["report", str(out)]) == 3
     found = json.loads((out / "report/report.json").read_text())
-    assert found["arms"][0]["verdict"] == "incomplete" or found["arms"][0]["finished"] == 2
+    (arm,) = found["arms"]
+    assert (arm["verdict"], arm["finished"], arm["planned"]) == ("helps", 2, 4)
     assert [row["command"] for row in found["missing"]] == [
         "python -m grpo_ablate resume multirun_outputs/a/seed=1",
         "python -m grpo_ablate -m seed=4",
@@ -127,6 +128,15 @@ def test_a_frozen_design_is_used(folder, tmp_path):
     assert "within ±10 pt" in arms(out)["b"]["sentence"]
     (out / "study.yaml").write_text("horizon: [")
     assert main(["report", str(out)]) == 2
+
+
+def test_numbers_that_say_nothing_yet_are_in_parentheses(tmp_path):
+    out = write(study({"a": 0.06}, steps=200, number=2), tmp_path / "out")
+    assert main(["report", str(out)]) == 0
+    text = (out / "report/REPORT.md").read_text()
+    assert "| a | too early to judge | (+" in text
+    assert "In parentheses" in text
+    assert "nothing can be judged" in text, "the horizon of these runs is 200"
 
 
 def test_one_run_alone(tmp_path):

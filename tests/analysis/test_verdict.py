@@ -72,7 +72,7 @@ LADDER = {
         "incomplete",
         "1/3 seeds of a finished",
     ),
-    "no baseline": (STUDY[3:], "incomplete", "0/0 seeds of baseline finished"),
+    "no baseline": (STUDY[3:], "incomplete", "there is no run of baseline"),
     "step 200": (
         study({"a": 0.06}, steps=200),
         "too early to judge",
