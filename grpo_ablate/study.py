@@ -32,6 +32,7 @@ _Small = Annotated[float, Range(0.0001, 0.5)]
 
 _KNOBS: dict[str, Any] = {
     "horizon": Count,
+    "earliest": Count,
     "window": Count,
     "margin": _Small,
     "alpha": _Small,
@@ -44,6 +45,8 @@ class Design:
 
     horizon: int = 500
     """H: the step at which arms are compared."""
+    earliest: int = EARLIEST
+    """The step before which nothing is judged."""
     window: int = 5
     """W: evaluations up to H whose mean is a run's score."""
     margin: float = 0.02
@@ -76,6 +79,7 @@ def of_config(config: Mapping[str, Any]) -> Design:
     node = config["judge"]
     return Design(
         horizon=min(node["horizon"], config["steps"]),
+        earliest=node["earliest"],
         window=node["window"],
         margin=float(node["margin"]),
         alpha=float(node["alpha"]),
@@ -103,7 +107,7 @@ def check_jobs(output_dir: Path, jobs: Sequence[tuple[str, str, Mapping[str, Any
         jobs: arm, baseline and configuration of each run to come.
 
     Raises:
-        ConfigError: a job asks for another horizon, window, margin or alpha than is frozen.
+        ConfigError: a job asks for another horizon, window, margin, alpha or earliest step than is frozen.
     """
     design = read(output_dir) or of_config(jobs[0][2])
     arms = {name: dict(entry) for name, entry in design.arms.items()}

@@ -122,7 +122,7 @@ def _study(runs: Sequence[Run], design: Design) -> Row:
         "name": next((str(run.config["study"]) for run in runs if "study" in run.config), ""),
         "metric": design.metric,
         "horizon": design.horizon,
-        "earliest": EARLIEST,
+        "earliest": design.earliest,
         "window": design.window,
         "margin": design.margin,
         "alpha": design.alpha,
@@ -193,9 +193,14 @@ def _warnings(runs: Sequence[Run], design: Design, arms: Sequence[Row], frozen: 
             f"no study.yaml: horizon {design.horizon}, window {design.window}, margin"
             f" {design.margin:g} and alpha {design.alpha:g} are defaults, not promises"
         )
-    if design.horizon < EARLIEST:
+    if design.earliest < EARLIEST:
         found.append(
-            f"the horizon {design.horizon} lies before step {EARLIEST}: nothing can be judged"
+            f"judge.earliest={design.earliest}: the article judges nothing before step {EARLIEST}"
+            " (X4); such verdicts are for trying things out"
+        )
+    if design.horizon < design.earliest:
+        found.append(
+            f"the horizon {design.horizon} lies before step {design.earliest}: nothing can be judged"
         )
     done = [run for run in runs if evidence.finished(run, design)]
     thin = [run for run in done if evidence.window(run, design).index[0] < design.horizon / 2]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from grpo_ablate.analysis import power, screens, stats
 from grpo_ablate.analysis.evidence import Evidence
 from grpo_ablate.analysis.stats import Estimate
-from grpo_ablate.study import EARLIEST, Design
+from grpo_ablate.study import Design
 
 LADDER = (
     "invalid",
@@ -130,9 +130,9 @@ def _early(arm: Evidence, baseline: Evidence, design: Design) -> tuple[str, str]
             done = f"{len(each.scores)}/{len(each.seeds)} seeds of {each.arm} finished"
             return "incomplete", f"{done}; a spread needs two"
     reached = min(arm.reached, baseline.reached)
-    if reached < EARLIEST or design.horizon < EARLIEST:
+    if min(reached, design.horizon) < design.earliest:
         at = min(reached, design.horizon)
-        return "too early to judge", f"step {at}; nothing is judged before step {EARLIEST}"
+        return "too early to judge", f"step {at}; nothing is judged before step {design.earliest}"
     if reached < design.horizon:
         return "too early to judge", f"step {reached} of the horizon {design.horizon}"
     return None
