@@ -107,7 +107,7 @@ def check_jobs(output_dir: Path, jobs: Sequence[tuple[str, str, Mapping[str, Any
         jobs: arm, baseline and configuration of each run to come.
 
     Raises:
-        ConfigError: a job asks for another horizon, window, margin, alpha or earliest step than is frozen.
+        ConfigError: a job asks for another rule than is frozen.
     """
     design = read(output_dir) or of_config(jobs[0][2])
     arms = {name: dict(entry) for name, entry in design.arms.items()}

@@ -200,7 +200,7 @@ def _warnings(runs: Sequence[Run], design: Design, arms: Sequence[Row], frozen: 
         )
     if design.horizon < design.earliest:
         found.append(
-            f"the horizon {design.horizon} lies before step {design.earliest}: nothing can be judged"
+            f"the horizon {design.horizon} lies before step {design.earliest}: nothing is judged"
         )
     done = [run for run in runs if evidence.finished(run, design)]
     thin = [run for run in done if evidence.window(run, design).index[0] < design.horizon / 2]
