@@ -25,30 +25,39 @@ def study(root: Path, *, arms: int, seeds: int, steps: int = 300, every: int = 1
 
 def report() -> dict:
     """Verdicts as `analysis.report.build` returns them, of a study of four arms, by hand."""
+    seeds = [
+        {"seed": s, "delta": d, "score": 0.6, "baseline": 0.6 - d}
+        for s, d in ((1, 0.02), (2, 0.05))
+    ]
     helps = {
-        **{"arm": "arm_1", "baseline": "baseline", "verdict": "helps", "reason": ""},
-        **{"sentence": "arm_1 helps: +3.1 pt", "score": 0.6, "delta": 0.031, "lo": 0.012},
-        **{"hi": 0.05, "p_holm": 0.004, "n": 3, "asked": 3, "resolves": 0.024, "activity": 0.01},
-        **{"per_seed": {"1": 0.02, "2": 0.05}, "control": False, "cost": {"tokens": 1.04}},
-        **{"secondary": {"paired": {"lo": 0.001, "hi": 0.06, "p": 0.04}}},
-        **{"difficulty": {"eval/accuracy_3": -0.01}},
+        **{"arm": "arm_1", "baseline": "baseline", "verdict": "helps", "reason": "", "repeat": ""},
+        **{"sentence": "arm_1 helps: +3.1 pt", "delta": 0.031, "lo": 0.012, "hi": 0.05, "n": 3},
+        **{"p_holm": 0.004, "finished": 3, "planned": 3, "activity": 0.01, "per_seed": seeds},
+        **{"mde": {"n": 0.024, "5": 0.017, "10": 0.011}, "cost": {"tokens": 1.04}},
+        **{"paired": {"lo": 0.001, "hi": 0.06, "p": 0.04}, "welch": None},
+        **{"difficulty": {"3": {"delta": -0.01}}},
+        **{"smoothness": {"value": 0.0123, "floor": 0.02, "rank": 1}},
     }
-    null = dict.fromkeys(("score", "delta", "lo", "hi", "p_holm", "resolves", "activity"))
-    early = {"arm": "arm_2", "verdict": "incomplete", "reason": EVIL, "sentence": "", "n": 1}
-    early |= {"per_seed": {}, "cost": {}, "secondary": {}, "difficulty": {}}
-    again = {"arm": "arm_3", "verdict": "equivalent", "control": True, "delta": -0.002}
-    again |= {"lo": -0.011, "hi": 0.009, "p_holm": None, "resolves": None, "sentence": ""}
-    stack = {"stack": "arm_1+arm_2", "a": "arm_1", "b": "arm_2", "verdict": "synergy", "n": 3}
+    null = dict.fromkeys(("delta", "lo", "hi", "p_holm", "mde", "activity", "paired", "welch", "n"))
+    early = {"arm": "arm_2", "verdict": "incomplete", "reason": EVIL, "sentence": EVIL}
+    early |= {"finished": 1, "per_seed": [], "cost": {}, "difficulty": {}}
+    early |= {"smoothness": {"value": None, "floor": None, "rank": None}}
+    again = {"arm": "arm_3", "verdict": "equivalent within ±δ", "repeat": "other_seed"}
+    again |= {"delta": -0.002, "lo": -0.011, "hi": 0.009, "p_holm": None, "sentence": ""}
+    stack = {"ab": "arm_1+arm_2", "a": "arm_1", "b": "arm_2", "baseline": "baseline"}
     return {
         "study": {"horizon": 500, "earliest": 300, "window": 5, "margin": 0.02, "alpha": 0.05},
         "baselines": [
-            {"arm": "baseline", "verdict": "stable", "reason": "", "score": 0.57}
-            | {"finished": [1, 2, 3], "asked": [1, 2, 3]}
+            {"arm": "baseline", "unstable": "", "mean": 0.57, "finished": 3, "planned": 3}
+            | {"smoothness": {"value": 0.02, "floor": 0.02, "rank": 2}}
         ],
         "arms": [helps, helps | null | early, helps | again],
-        "interactions": [stack | {"delta": 0.01, "lo": -0.01, "hi": 0.03, "p_holm": 0.2}],
-        "smoothness": [{"arm": "arm_1", "roughness": 0.0123, "score": 0.6}],
-        "missing": [f"failed: {EVIL}"],
+        "interactions": [
+            stack
+            | {"word": "undetermined", "n": 3, "p_holm": 0.2}
+            | {"raw": {"delta": 0.01, "lo": -0.01, "hi": 0.03}}
+        ],
+        "missing": [{"what": f"failed: {EVIL}", "command": ""}],
         "warnings": ["a warning"],
     }
 

@@ -9,7 +9,8 @@ import threading
 import pytest
 
 from grpo_ablate import live
-from grpo_ablate.analysis import contents
+from grpo_ablate.analysis import contents, report
+from grpo_ablate.analysis.load import read_study
 from grpo_ablate.commands import watch
 from tests.made_up import study
 
@@ -53,13 +54,14 @@ def test_what_is_answered(served, path, host, status):
 
 def test_the_data_is_the_reports(served, tmp_path):
     status, body = ask(served, "/data.json")
-    assert (status, json.loads(body)) == (200, contents.gather(tmp_path) | {"live": True})
+    found = report.build(read_study(tmp_path), None)
+    assert (status, json.loads(body)) == (200, contents.gather(tmp_path, found) | {"live": True})
 
 
 def test_it_reads_anew_only_what_has_changed(tmp_path, monkeypatch):
     study(tmp_path, arms=1, seeds=1)
     calls = []
-    monkeypatch.setattr(contents, "gather", lambda folder: calls.append(folder) or {})
+    monkeypatch.setattr(contents, "gather", lambda folder, found: calls.append(folder) or {})
     source = live.Source(tmp_path)
     source.data(), source.data()
     assert len(calls) == 1

@@ -141,7 +141,7 @@ def test_every_shipped_experiment_acts_on_the_embedded_default(tmp_path):
 def idle(tmp_path, monkeypatch):
     """A sweep of which one arm does nothing, composed."""
     monkeypatch.chdir(tmp_path)
-    sweep = ("+experiment=clip_higher,overlong_filter", "-m")
+    sweep = ("+experiment=lr_double,overlong_filter", "-m")
     return lambda mode: plan(
         *[o for o in SMALL if "preflight" not in o], f"preflight={mode}", *sweep
     )

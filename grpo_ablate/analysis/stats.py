@@ -1,8 +1,8 @@
 """Estimators of the judgement: seeds are blocks, arms are treatments (docs/judging.md).
 
 Axes: K arms, the baseline first; n seeds. Every score is one run's mean of its last evaluations
-before the horizon. A quantile that is used thousands of times comes from scipy.special, which is
-exact and quick; `scipy.stats` only where it saves code.
+before the horizon. Quantiles come from scipy.special, which is exact and quick, and which unlike
+`scipy.stats` does not ask for torch when it is imported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
+from scipy import special
 
 Floats = NDArray[np.float64]
 
@@ -218,9 +218,14 @@ def holm(p_values: ArrayLike) -> Floats:
 
 
 def benjamini_hochberg(p_values: ArrayLike) -> Floats:
-    """Adjust p-values so that the expected share of false alarms among the alarms is alpha."""
+    """Adjust p-values so that the expected share of false alarms among the alarms is alpha.
+
+    In descending order, p(i)·m / i, running minimum (1995).
+    """
     p = _row(p_values, "p_values", 0)
-    return np.asarray(stats.false_discovery_control(p), dtype=np.float64) if len(p) else p
+    order = np.argsort(p, kind="stable")
+    shared = p[order] * len(p) / np.arange(1, len(p) + 1)
+    return _in_order(np.minimum.accumulate(shared[::-1])[::-1], order)
 
 
 def equivalence_p(found: Estimate, margin: float) -> float:

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 _MOST = 10
 """Values of which all resamples can still be counted (92,378 multisets)."""
@@ -53,7 +52,9 @@ def bootstrap_interval(values: Sequence[float], alpha: float = 0.05) -> tuple[fl
 
 def iqm(values: ArrayLike) -> float:
     """Return the mean of the middle half; below four values, the mean."""
-    return float(stats.trim_mean(np.asarray(values, dtype=np.float64).ravel(), 0.25))
+    ordered = np.sort(np.asarray(values, dtype=np.float64).ravel())
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean())
 
 
 def probability_of_improvement(x: ArrayLike, y: ArrayLike) -> float:

@@ -23,19 +23,20 @@ def report(runs):
     rows = []
     for arm in arms:
         seeds = [seed for name, seed in score if name == arm]
-        per_seed = {str(s): score[arm, s] - score["baseline", s] for s in seeds}
-        delta = sum(per_seed.values()) / len(per_seed)
-        numbers = {"delta": delta, "lo": delta - 0.02, "hi": delta + 0.02, "resolves": 0.03}
+        per_seed = [{"seed": s, "delta": score[arm, s] - score["baseline", s]} for s in seeds]
+        delta = sum(one["delta"] for one in per_seed) / len(per_seed)
+        numbers = {"delta": delta, "lo": delta - 0.02, "hi": delta + 0.02, "mde": {"n": 0.03}}
         rows.append({"arm": arm, "baseline": "baseline", "verdict": "helps", **numbers,
-                     "per_seed": per_seed})  # fmt: skip
-    pair = {"stack": arms[0], "a": "x", "b": "y", "verdict": "synergy", "n": 3}
+                     "per_seed": per_seed, "smoothness": {"rank": 1}})  # fmt: skip
+    pair = {"baseline": "baseline", "a": "x", "b": "y", "word": "synergy", "n": 3}
     return {
         "study": {"horizon": 500, "alpha": 0.05, "margin": 0.02},
+        "baselines": [{"arm": "baseline", "smoothness": {"rank": 2}}],
         "arms": rows,
-        "interactions": [pair | {"delta": 0.03, "lo": 0.01, "hi": 0.05}],
+        "interactions": [pair | {"raw": {"delta": 0.03, "lo": 0.01, "hi": 0.05}}],
         "runs": [
             {"arm": r.arm, "seed": r.seed, "baseline": "baseline", "score": score[r.arm, r.seed],
-             "roughness": 0.02} for r in runs
+             "smoothness": 0.02} for r in runs
         ],
     }  # fmt: skip
 
@@ -94,15 +95,14 @@ def test_forest_tells_verdict_numbers_seeds_and_limits(tmp_path):
 
 def test_the_ranking_of_smoothness_leaves_out_what_cannot_be_judged():
     """The baseline is ranked too; a run without a score or a roughness is not there."""
-    rows = [{"arm": "a", "verdict": "helps"}, {"arm": "b", "verdict": "hurts"}]
     runs = [
-        {"baseline": "base", "arm": arm, "seed": seed, "score": score, "roughness": rough}
+        {"baseline": "base", "arm": arm, "seed": seed, "score": score, "smoothness": rough}
         for arm, seed, score, rough in [
             *(("base", 1, 0.5, 0.02), ("a", 1, 0.6, 0.01), ("a", 2, 0.8, 0.03)),
             *(("b", 1, 0.4, 0.0), ("c", 1, None, 0.1), ("d", 1, 0.1, None)),
         ]
     ]
-    found = {arm.arm: arm for arm in study._smoothness(runs, rows, "base")}
+    found = {arm.arm: arm for arm in study._smoothness(runs, {"base", "a"}, "base")}
     assert {name: arm.ranked for name, arm in found.items()} == {
         "base": True,
         "a": True,

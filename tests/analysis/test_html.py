@@ -118,7 +118,7 @@ def test_what_unfolds_under_a_verdict(small):
         "arm_1 helps: +3.1 pt",
         "Δ of each seed, points: seed 1 +2.0, seed 2 +5.0",
         "paired: interval +0.1…+6.0, p 0.040",
-        "Δ by difficulty, points: eval/accuracy_3: -1.0",
+        "Δ by difficulty, points: 3: -1.0",
     ]
 
 

@@ -273,6 +273,7 @@ def test_our_own_names_are_ours():
     """Each documented metric, so that a W&B export of a run of ours needs no table."""
     text = (ROOT / "docs/metrics.md").read_text()
     names = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+    names = [name for name in names if name != "eval/samples"]  # texts, on W&B alone
     assert len(names) > 50
     for name in names:
         alias = find(name.replace("_N", "_3"))
