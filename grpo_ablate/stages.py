@@ -74,6 +74,7 @@ def assemble(config: Mapping[str, Any], records: Records) -> Stages:
             temperature=sampling.temperature,
             # taken before a checkpoint is restored: the model as the run began with it
             reference=frozen(policy.model) if regularizer.reference else None,
+            trust_sampler=engine.is_learner,
         ),
         lr_batch=bind("lr_batch", config["lr_batch"])(),
         evaluate=bind("evaluation", config["evaluation"], policy, task, engine, judge)(),
