@@ -159,9 +159,7 @@ def plain_weights(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
         if ".lora_" in name:
             continue
         plain = name.removeprefix("base_model.model.").replace(".base_layer.", ".")
-        layer: Any = layers[
-            name.rpartition(".base_layer.")[0]
-        ]  # the model itself where it has none
+        layer: Any = layers[name.rpartition(".base_layer.")[0]]
         if name.endswith(".base_layer.weight"):
             (adapter,) = layer.active_adapters
             yield plain, weight.detach() + layer.get_delta_weight(adapter).detach()

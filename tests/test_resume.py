@@ -49,7 +49,7 @@ def go(folder, *overrides, stop_after=None, hash="h"):
 
 
 def content(folder):
-    """All that must not depend on how often a run was stopped: timing is in the last two columns."""
+    """All that must not depend on how often a run was stopped: two columns time it."""
     found = {name: (folder / name).read_text() for name in FILES}
     lines = found["metrics.csv"].splitlines()
     assert lines[0].endswith(",perf/tokens_per_second,perf/seconds")

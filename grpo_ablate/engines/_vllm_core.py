@@ -216,7 +216,7 @@ def _environment(on_gpu: bool) -> None:
     wanted = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the weights are handed over in this process
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_LOGGING_LEVEL": "ERROR",  # it warns of what is meant: no tokenizer, reloaded layers
     }
     if not on_gpu:
         wanted["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than it saves

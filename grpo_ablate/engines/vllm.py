@@ -123,13 +123,12 @@ class Vllm:
 
     def _surviving(self, action: Callable[[Core | Server], _T], doing: str) -> _T:
         """Act; where the engine fails, restart it with the current weights, once a run."""
+        again = f"vLLM failed again while {doing}, after a restart"
         try:
             return action(self._core)
         except Exception as error:  # whatever breaks in a stranger's engine
             if self._restarts:
-                raise EngineError(
-                    f"vLLM failed again while {doing}, after a restart: {error}"
-                ) from error
+                raise EngineError(f"{again}: {error}") from error
             print(f"vLLM failed while {doing} and is restarted: {error}", file=sys.stderr)
         self._restarts += 1
         self._discard()
