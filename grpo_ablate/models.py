@@ -119,31 +119,17 @@ def language_model(
     tokenizer = AutoTokenizer.from_pretrained(folder, **common)
     if template == "chat" and not tokenizer.chat_template:
         raise ValueError(f"model.path={path} has no chat template; set model.template=raw")
-    model = AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=getattr(torch, dtype),
-        attn_implementation=attention,
-        use_safetensors=True,
-        **common,
-    )
+    common |= {"dtype": getattr(torch, dtype), "attn_implementation": attention}
+    model = AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True, **common)
     eos_ids = _eos_ids(model, tokenizer, path)
     # a shipped repetition penalty and the like would bend the sampler away from the learner
     model.generation_config = GenerationConfig()
     if lora_rank:
         model = _adapted(model, lora_rank, lora_alpha)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
-    pad = tokenizer.pad_token_id
-    return Policy(
-        model,
-        tokenizer,
-        base_lr,
-        eos_ids,
-        eos_ids[0] if pad is None else pad,
-        folder,
-        trust_remote_code,
-        template,
-        system,
-    )
+    pad = eos_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    source = (folder, trust_remote_code)
+    return Policy(model, tokenizer, base_lr, eos_ids, pad, *source, template, system)
 
 
 def plain_weights(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:

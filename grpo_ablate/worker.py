@@ -10,7 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-from grpo_ablate.files import LockHeldError, lock
+from grpo_ablate.files import LockHeldError, lock, read_json
+from grpo_ablate.inputs import check_unchanged
 from grpo_ablate.interrupt import Interrupt
 from grpo_ablate.manifest import config_hash, deviated, load_config, source_hash
 
@@ -53,6 +54,7 @@ def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
     torch.use_deterministic_algorithms(True, warn_only=True)
     records = Records(folder, wanted, source_hash(), config["steps"])
     try:
+        check_unchanged(config, read_json(folder / "manifest.json"))
         state = train(config, records, interrupt)
     except BaseException as error:
         try:

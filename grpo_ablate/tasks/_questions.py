@@ -39,8 +39,10 @@ class Questions:
         Raises:
             ValueError: no question would be left to train on, or there is no such rule.
         """
-        unique: list[Problem] = list({p.prompt: p for p in reversed(problems)}.values())
-        unique.reverse()
+        first: dict[str, Problem] = {}
+        for problem in problems:
+            first.setdefault(problem.prompt, problem)
+        unique = list(first.values())
         if len(unique) <= held_out:
             raise ValueError(
                 f"{source} has {len(unique)} different questions, task.held_out={held_out} leaves"
