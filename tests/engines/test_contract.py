@@ -24,6 +24,7 @@ from grpo_ablate.plans import Correction
 from grpo_ablate.types import Advantages, Completions, Groups, Problem
 from grpo_ablate.variants import bind, signature
 from tests.conftest import composed
+from tests.test_models import load, save
 
 PROMPTS = ["3+4:", "7+8-3:", "9-2+5+1:", "1+" * 25 + "1:"]
 """The last one is longer than a block of the prefix cache."""
@@ -100,13 +101,13 @@ def mismatch(engine, completions, temperature=1.0):
     return (stats.logprobs_BL - batch.old_logprobs_BL)[batch.response_BL].abs().max().item()
 
 
-def perturb(model, seed=0):
+def perturb(model, seed=0, scale=0.2):
     """Move every weight far enough that no old log-probability is right."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in model.parameters():
             noise = torch.randn(weight.shape, generator=generator)
-            weight.add_(noise * weight.std(correction=0) * 0.2)
+            weight.add_(noise * weight.std(correction=0) * scale)
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
@@ -263,6 +264,25 @@ def break_down(engine):
         os.kill(core.pid, signal.SIGKILL)
     else:
         core._llm.llm_engine.model_executor = core._llm.llm_engine.engine_core = None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
+def test_k18_qwen2_full_and_lora(tmp_path, rank):
+    """Another family, with biases and untied embeddings; an adapter arrives merged."""
+    require_vllm()
+    policy = load(save(tmp_path / "qwen", hidden_size=128), lora_rank=rank)
+    node = composed("engine=vllm")["engine"] | {"max_prompt_tokens": 64}
+    engine = bind("engine", node, policy)()
+    try:
+        perturb(policy.model, scale=1.0)
+        for name, weight in policy.model.named_parameters():
+            if ".lora_B." in name:
+                torch.nn.init.normal_(weight, std=0.3)
+        engine.push(policy.model)
+        assert mismatch(engine, generate(engine)) < 1e-4
+    finally:
+        engine.close()
 
 
 @pytest.mark.slow
