@@ -179,8 +179,9 @@ def test_golden_equality_of_the_first_loss(engine):
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 
-def _first_loss(engine, batch, trust_sampler):
-    objective = Objective(
+def objective(trust_sampler):
+    """The baseline's loss."""
+    return Objective(
         clip=bind("clip", composed()["clip"]),
         reduction=bind("reduction", composed()["reduction"]),
         regularizer=bind("regularizer", {"name": "none"})(),
@@ -189,10 +190,15 @@ def _first_loss(engine, batch, trust_sampler):
         reference=None,
         trust_sampler=trust_sampler,
     )
+
+
+def _first_loss(engine, batch, trust_sampler):
     before = {name: p.detach().clone() for name, p in engine.policy.model.named_parameters()}
     learner: Learner = bind("learner", composed()["learner"], engine.policy)()
     lr_batch = bind("lr_batch", composed()["lr_batch"] | {"minibatches": 1})()
-    update = learner.update(batch, objective, lr_batch, 300, 1e-4, np.random.default_rng(0))
+    update = learner.update(
+        batch, objective(trust_sampler), lr_batch, 300, 1e-4, np.random.default_rng(0)
+    )
     engine.policy.model.load_state_dict(before, strict=False)
     return update.losses[0]
 

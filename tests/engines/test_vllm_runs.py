@@ -58,6 +58,8 @@ def test_a_language_model_trains_on_reasoning_gym_with_vllm(tmp_path):
         "task=reasoning_gym",
         "task.size=300",
         "task.held_out=20",
+        # a rule that any four answers differ by: in 24 tokens the model seldom gets to a number
+        "task.verifier=python:tests.data.own_rule.even",
         "engine=vllm",
         "engine.kv_cache_gib=1",
         "engine.max_prompt_tokens=96",
@@ -68,7 +70,6 @@ def test_a_language_model_trains_on_reasoning_gym_with_vllm(tmp_path):
         "sampling.group_size=4",
         "steps=2",
         "log_every=1",
-        "advantage=length_buckets",  # a gradient even where all four answers are wrong
     )
     check_sampler(metrics)
     assert metrics["engine/prefix_cache_hit_rate"].iloc[0] > 0
