@@ -70,6 +70,7 @@ def load(folder, **changes):
     return language_model(path=str(folder), **(knobs | changes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen2.5_0.5b_instruct", "qwen2.5_1.5b_instruct"])
 @pytest.mark.parametrize("lora", [0, pytest.param(4, marks=needs_peft)])
 @pytest.mark.filterwarnings("ignore")
