@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from grpo_ablate import assets, knobs, monitor, study, variants
+from grpo_ablate.extras import check_installed
 from grpo_ablate.knobs import Count, Range
+from grpo_ablate.prompts import encode
 from grpo_ablate.rules import findings
 from grpo_ablate.streams import Stream, rng
 from grpo_ablate.types import Task
@@ -54,6 +56,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
         variants.check(group, node)
     study.check(config.get("judge"))
     monitor.check_rules(config["monitor"]["rules"])
+    check_installed(config)
     refused = findings(config, "refuse")
     if refused:
         raise ConfigError(refused[0])
@@ -63,7 +66,10 @@ def check(config: Mapping[str, Any]) -> list[str]:
 
 def _check_model(config: Mapping[str, Any]) -> None:
     """Look at the model's files: present, readable, long enough, and able to hold a question."""
-    folder = assets.folder(config["model"]["path"])
+    try:
+        folder = assets.folder(config["model"]["path"])
+    except assets.ModelMissingError as error:
+        raise ConfigError(str(error)) from error
     needed = ("config.json", "tokenizer.json", "*.safetensors")
     missing = [pattern for pattern in needed if not any(folder.glob(pattern))]
     if missing:
@@ -94,8 +100,6 @@ def _max_positions(folder: Path) -> int:
 
 def _check_questions_fit(config: Mapping[str, Any], folder: Path) -> None:
     """Draw questions as the run will and see that one of them is short enough."""
-    from tokenizers import Tokenizer
-
     try:
         task: Task = variants.bind("task", config["task"])()
     except ValueError as error:
@@ -106,15 +110,8 @@ def _check_questions_fit(config: Mapping[str, Any], folder: Path) -> None:
             f"evaluation.problems={config['evaluation']['problems']} exceeds the {available}"
             " questions that the task holds out; lower it or raise task.held_out"
         )
-    try:
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    except Exception as error:  # the library raises nothing narrower
-        raise ConfigError(f"{folder / 'tokenizer.json'} cannot be read: {error}") from error
+    tokens = _counter(config["model"], folder)
     limit = config["engine"]["max_prompt_tokens"]
-
-    def tokens(prompt: str) -> int:
-        return len(tokenizer.encode(prompt, add_special_tokens=False)) + 1
-
     stream = rng(config["seed"], Stream.PROMPT, 0, 0)
     shortest = min(tokens(task.sample(stream).prompt) for _ in range(200))
     if shortest > limit:
@@ -130,3 +127,25 @@ def _check_questions_fit(config: Mapping[str, Any], folder: Path) -> None:
             f" engine.max_prompt_tokens={limit}: training would never see what is evaluated;"
             f" raise it to {longest} or more"
         )
+
+
+def _counter(model: Mapping[str, Any], folder: Path) -> Callable[[str], int]:
+    """Return what counts a prompt's tokens, its beginning and its chat template included."""
+    if model.get("template") == "chat":
+        from transformers import AutoTokenizer  # seconds to import: only where a template needs it
+
+        full = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=model["trust_remote_code"]
+        )
+        if not full.chat_template:
+            raise ConfigError(
+                f"model.path={model['path']} has no chat template; set model.template=raw"
+            )
+        return lambda prompt: len(encode(full, prompt, "chat", model["system"]))
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception as error:  # the library raises nothing narrower
+        raise ConfigError(f"{folder / 'tokenizer.json'} cannot be read: {error}") from error
+    return lambda prompt: len(tokenizer.encode(prompt, add_special_tokens=False)) + 1

@@ -42,6 +42,9 @@ class Objective:
     temperature: float
     reference: PreTrainedModel | None
     """The model before the first update; None where the regularizer needs none."""
+    trust_sampler: bool = True
+    """Take the sampler's log-probabilities for the learner's own, as they are where the engine
+    samples from the learner's model. Else another forward pass computes them (K18)."""
 
 
 class Learner:
@@ -73,7 +76,7 @@ class Learner:
         self.applied = 0
         """Rollouts that moved the weights: the clock of the learning-rate schedule."""
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), betas=(beta1, beta2), eps=eps, weight_decay=weight_decay
+            self._trained().values(), betas=(beta1, beta2), eps=eps, weight_decay=weight_decay
         )
 
     def update(
@@ -110,7 +113,7 @@ class Learner:
         lr = lr_batch.lr(self.applied, steps, base_lr)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        batch = self._prepared(batch, objective)
+        batch, mismatch_N = self._prepared(batch, objective)
         losses, norms, traces, skipped = [], [], [], 0
         planned = lr_batch.epochs * lr_batch.minibatches
         for _ in range(lr_batch.epochs):
@@ -126,14 +129,16 @@ class Learner:
                 self.optimizer.zero_grad()
                 skipped += verdict == "skip"
                 if verdict == "halt":
-                    return Update(losses, norms, _joined(traces), lr, planned, skipped, True)
-        update = Update(losses, norms, _joined(traces), lr, planned, skipped)
+                    trace = _joined(traces)
+                    return Update(losses, norms, trace, lr, planned, skipped, True, mismatch_N)
+        trace = _joined(traces)
+        update = Update(losses, norms, trace, lr, planned, skipped, mismatch_N=mismatch_N)
         self.applied += update.applied > 0
         return update
 
     def state(self) -> dict[str, Tensor]:
-        """Return a copy of all that `load_state` needs: weights, AdamW's memory, the clock."""
-        named = dict(self.model.named_parameters())
+        """Return a copy of all that `load_state` needs: trained weights, AdamW's memory, clock."""
+        named = self._trained()
         copies = {f"model.{name}": p.detach().cpu().clone() for name, p in named.items()}
         for name, parameter in named.items():
             for key, value in self.optimizer.state.get(parameter, {}).items():
@@ -144,13 +149,17 @@ class Learner:
         """Become the learner that `state` was taken from."""
         self.applied = int(state["optimizer.applied"])
         self.optimizer.state.clear()
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in self._trained().items():
             parameter.data.copy_(state[f"model.{name}"])
             for key in ("step", "exp_avg", "exp_avg_sq"):
                 value = state.get(f"optimizer.{key}.{name}")
                 if value is not None:
                     device = value.device if key == "step" else parameter.device
                     self.optimizer.state[parameter][key] = value.to(device).clone()
+
+    def _trained(self) -> dict[str, torch.nn.Parameter]:
+        """Return the weights that learn by name: all of them, or an adapter's."""
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     def _accumulate(
         self, batch: Batch, objective: Objective, max_grad_norm: float
@@ -171,7 +180,7 @@ class Learner:
             part_loss.backward()  # type: ignore[no-untyped-call]
             loss += part_loss.item()
             traces.append(trace)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_grad_norm).item()
+        norm = torch.nn.utils.clip_grad_norm_(self._trained().values(), max_grad_norm).item()
         return loss, norm, _joined(traces)
 
     def _apply(self, norm: float) -> None:
@@ -208,18 +217,25 @@ class Learner:
         )
         return batch.weights_BL.to(dtype) * term.loss_BT + extra_BL, trace
 
-    def _prepared(self, batch: Batch, objective: Objective) -> Batch:
-        """Add what only another forward pass over the whole rollout can tell."""
-        if objective.correction.weights:
+    def _prepared(self, batch: Batch, objective: Objective) -> tuple[Batch, Tensor | None]:
+        """Add what only another forward pass over the whole rollout can tell.
+
+        Returns:
+            The batch, and how far the sampler was from the learner where that was measured.
+        """
+        mismatch_N = None
+        if objective.correction.weights or not objective.trust_sampler:
+            sampler_BL, mask_BL = batch.old_logprobs_BL, batch.response_BL
             own_BL = self._logprobs(self.model, batch, objective.temperature)
-            weights_BL = objective.correction.weights(
-                own_BL, batch.old_logprobs_BL, batch.response_BL
-            )
-            batch = replace(batch, old_logprobs_BL=own_BL, weights_BL=weights_BL)
+            mismatch_N = (own_BL - sampler_BL)[mask_BL].abs().cpu()
+            batch = replace(batch, old_logprobs_BL=own_BL)
+            if objective.correction.weights:
+                weights_BL = objective.correction.weights(own_BL, sampler_BL, mask_BL)
+                batch = replace(batch, weights_BL=weights_BL)
         if objective.reference:
             ref_BL = self._logprobs(objective.reference, batch, objective.temperature)
             batch = replace(batch, ref_logprobs_BL=ref_BL)
-        return batch
+        return batch, mismatch_N
 
     @torch.no_grad()
     def _logprobs(self, model: PreTrainedModel, batch: Batch, temperature: float) -> Tensor:

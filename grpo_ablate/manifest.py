@@ -15,6 +15,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from grpo_ablate.files import read_json
+from grpo_ablate.inputs import fingerprints
 from grpo_ablate.monitor import acting
 
 NOT_HASHED = ("arm", "output_dir", "study", "checkpoint", "judge", "preflight", "tracker")
@@ -82,6 +83,7 @@ def describe(config: Mapping[str, Any], arm: str, delta: Mapping[str, Any]) -> d
         "study": config["study"],
         "hash": config_hash(config),
         "delta": dict(delta),
+        "inputs": fingerprints(config),
         "code": dict(_code_state()),
         "versions": {name: metadata.version(name) for name in _VERSIONED},
         "python": platform.python_version(),

@@ -63,6 +63,9 @@ METRICS: dict[str, Pool] = {
     "optim/grad_norm_max": "max",
     "optim/updates": "sum",
     "optim/skipped": "sum",
+    "engine/logprob_diff_mean": "mean",
+    "engine/logprob_diff_max": "max",
+    "engine/prefix_cache_hit_rate": "mean",
     "monitor/alarms": "sum",
     "technique/activity": "mean",
     "technique/activity_clip": "mean",
@@ -76,6 +79,7 @@ METRICS: dict[str, Pool] = {
     "technique/activity_masking": "mean",
     "technique/activity_tis": "mean",
     "perf/generated_tokens": "sum",
+    "perf/tokens_per_second": "mean",
     "perf/seconds": "sum",
 }
 
@@ -113,6 +117,7 @@ def step_metrics(
         | _sampling(rollout)
         | _advantage(rollout.groups, advantages)
         | _activity(rollout, update, filters)
+        | _engine(rollout, update)
         | {"perf/seconds": (seconds, 1.0), "monitor/alarms": (0.0, 1.0)}
     )
     acted = [found[f"technique/activity_{lever}"] for lever in moved]
@@ -198,6 +203,24 @@ def _policy(update: Update) -> dict[str, Weighted]:
         "optim/grad_norm_max": (steps.max().item(), 1.0) if len(steps) else (math.nan, 0.0),
         "optim/updates": (float(update.applied), 1.0),
         "optim/skipped": (float(update.skipped), 1.0),
+    }
+
+
+def _engine(rollout: Rollout, update: Update) -> dict[str, Weighted]:
+    """Return how far sampler and learner are apart, and what the engine saved and took."""
+    groups = rollout.groups
+    diff_N = torch.zeros(0) if update.mismatch_N is None else update.mismatch_N
+    prompt_tokens = groups.prompt_lengths_P.sum().item() * groups.group_size
+    cached, tokens = groups.completions.cached, groups.lengths_PG.sum().item()
+    seconds = 0.0 if math.isnan(rollout.seconds) else rollout.seconds
+    return {
+        "engine/logprob_diff_mean": _mean(diff_N),
+        "engine/logprob_diff_max": (diff_N.max().item(), 1.0) if len(diff_N) else (math.nan, 0.0),
+        "engine/prefix_cache_hit_rate": (
+            (sum(cached) / prompt_tokens, prompt_tokens) if cached else (math.nan, 0.0)
+        ),
+        # weighted by time, so that a window's value is its tokens over its seconds
+        "perf/tokens_per_second": (tokens / seconds, seconds) if seconds else (math.nan, 0.0),
     }
 
 

@@ -181,7 +181,7 @@ class Bench:
     def _learn(self, config: Mapping[str, Any], batch: Batch, plan: Any, guard: Any) -> Any:
         return self.learner.update(
             batch,
-            stages.objective(config, self.policy),
+            stages.objective(config, self.policy, trust_sampler=self.engine.is_learner),
             plan,
             steps=config["steps"],
             base_lr=self.policy.base_lr,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +23,8 @@ class Rollout:
 
     groups: Groups
     tally: Tally
+    seconds: float = math.nan
+    """Time the engine took."""
 
 
 @dataclass(frozen=True)
@@ -49,24 +53,29 @@ class Collector:
             All groups sampled, kept ones marked by `keep_PG`; possibly none kept.
         """
         rounds: list[Groups] = []
-        tally, kept = Tally(), 0
+        tally, kept, seconds = Tally(), 0, 0.0
         while kept < prompts and tally.rounds < self.sampling.max_rounds:
-            groups = self._sample(seed, step, range(tally.sampled, tally.sampled + prompts - kept))
+            slots = range(tally.sampled, tally.sampled + prompts - kept)
+            groups, took = self._sample(seed, step, slots)
+            seconds += took
             groups, tally = self._filter(groups, tally)
             kept += int(groups.keep_PG.any(1).sum())
             rounds.append(groups)
-        return Rollout(concatenate(rounds), tally)
+        return Rollout(concatenate(rounds), tally, seconds)
 
-    def _sample(self, seed: int, step: int, slots: range) -> Groups:
+    def _sample(self, seed: int, step: int, slots: range) -> tuple[Groups, float]:
+        """Sample and score one round; return how long the engine took, too."""
         problems = [self._draw(seed, step, slot) for slot in slots]
         prompt_ids = [self.policy.encode(problem.prompt) for problem in problems]
+        began = time.perf_counter()
         completions = self.engine.generate(
             prompt_ids,
             self.sampling.group_size,
             temperature=self.sampling.temperature,
             seeds=[subseed(seed, Stream.GENERATE, step, slot) for slot in slots],
         )
-        return self._score(tuple(problems), prompt_ids, completions)
+        seconds = time.perf_counter() - began
+        return self._score(tuple(problems), prompt_ids, completions), seconds
 
     def _draw(self, seed: int, step: int, slot: int) -> Problem:
         """Draw the slot's problem; prompts over the limit are passed over."""
@@ -158,6 +167,7 @@ def concatenate(parts: Sequence[Groups]) -> Groups:
             [ids for part in parts for ids in part.completions.ids],
             [row for part in parts for row in part.completions.logprobs],
             [cut for part in parts for cut in part.completions.truncated],
+            [cached for part in parts for cached in part.completions.cached],
         ),
         texts=[text for part in parts for text in part.texts],
         **{name: torch.cat([getattr(part, name) for part in parts]) for name in tensors},

@@ -53,8 +53,14 @@ def collector(
     )
 
 
-def objective(config: Mapping[str, Any], policy: Policy) -> Objective:
-    """Bind the loss; its reference is the model as it is now."""
+def objective(config: Mapping[str, Any], policy: Policy, *, trust_sampler: bool) -> Objective:
+    """Bind the loss; its reference is the model as it is now.
+
+    Args:
+        config: of the run.
+        policy: whose model is the reference, where one is needed.
+        trust_sampler: whether the sampler's log-probabilities are the learner's own.
+    """
     regularizer = bind("regularizer", config["regularizer"])()
     return Objective(
         clip=bind("clip", config["clip"]),
@@ -64,6 +70,7 @@ def objective(config: Mapping[str, Any], policy: Policy) -> Objective:
         temperature=config["sampling"]["temperature"],
         # taken before a checkpoint is restored: the model as the run began with it
         reference=frozen(policy.model) if regularizer.reference else None,
+        trust_sampler=trust_sampler,
     )
 
 
@@ -85,7 +92,7 @@ def assemble(config: Mapping[str, Any], records: Records) -> Stages:
         collector=collector(config, policy, task, engine, judge),
         advantage=bind("advantage", config["advantage"]),
         learner=learner,
-        objective=objective(config, policy),
+        objective=objective(config, policy, trust_sampler=engine.is_learner),
         lr_batch=bind("lr_batch", config["lr_batch"])(),
         evaluate=bind("evaluation", config["evaluation"], policy, task, engine, judge)(),
         sentry=sentry,

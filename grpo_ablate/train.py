@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any
 
 from grpo_ablate.checkpoint import Progress
@@ -31,7 +32,16 @@ def train(
     Returns:
         "complete", "interrupted" or "paused".
     """
-    stages, steps = assemble(config, records), config["steps"]
+    stages = assemble(config, records)
+    with closing(stages.engine):
+        return _train(stages, config, records, interrupted)
+
+
+def _train(
+    stages: Stages, config: Mapping[str, Any], records: Records, interrupted: Callable[[], bool]
+) -> str:
+    """Go from step to step; see `train`."""
+    steps = config["steps"]
     sentry, keeper = stages.sentry, stages.keeper
     progress = keeper.restore(stages.evaluate.columns())
     stages.engine.push(stages.policy.model)
@@ -59,7 +69,6 @@ def train(
             keeper.save(progress)
         if stop and step < steps:
             return records.end("interrupted", f"stopped after step {step}")
-    stages.engine.close()
     return records.end("complete", best=keeper.best())
 
 
@@ -69,6 +78,7 @@ def _step(stages: Stages, config: Mapping[str, Any], progress: Progress) -> str:
     stages.sentry.begin(step)
     seed = run_seed(config)
     rollout = stages.collector.collect(seed, step, stages.lr_batch.prompts)
+    stages.engine.sleep()
     groups = rollout.groups
     advantages = stages.advantage(
         groups.rewards_PG, groups.vote_PG, groups.prompt_lengths_P, progress.advantage

@@ -66,10 +66,20 @@ class Completions:
     """[B] natural-log probability of each token under the sampling temperature, at sampling."""
     truncated: list[bool]
     """[B] whether the token limit, not the model, ended the response."""
+    cached: list[int] = field(default_factory=list)
+    """[B] prompt tokens the engine took from its prefix cache; empty where it has none."""
 
 
 class Engine(Protocol):
-    """Prompts in, completions with log-probabilities out."""
+    """Prompts in, completions with log-probabilities out; tests/engines holds each to this.
+
+    The prompt's ids are used as they are. Log-probabilities are natural logs of the distribution
+    the token was drawn from: the learner's own at this temperature, nothing cut off it. Sample j
+    of a prompt depends on (seed, j) and the weights.
+    """
+
+    is_learner: bool
+    """Samples from the learner's own model: its log-probabilities are the learner's."""
 
     def generate(
         self,
@@ -84,6 +94,10 @@ class Engine(Protocol):
 
     def push(self, model: torch.nn.Module) -> None:
         """Make the engine sample from the model's current weights."""
+        ...
+
+    def sleep(self) -> None:
+        """Lend what memory the engine can to the learner, until the next push."""
         ...
 
     def close(self) -> None:
@@ -251,6 +265,9 @@ class Update:
     """Mini-batches left out because loss or gradient was not a number; not in the lists above."""
     halted: bool = False
     """An alarm stopped it midway."""
+    mismatch_N: Tensor | None = None
+    """|learner - sampler| log-probability of each trained token before the updates, nats; None
+    where the learner did not compute its own."""
 
     @property
     def applied(self) -> int:

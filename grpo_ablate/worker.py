@@ -11,7 +11,8 @@ import platform
 import sys
 from pathlib import Path
 
-from grpo_ablate.files import LockHeldError, lock
+from grpo_ablate.files import LockHeldError, lock, read_json
+from grpo_ablate.inputs import check_unchanged
 from grpo_ablate.interrupt import Interrupt
 from grpo_ablate.manifest import config_hash, deviated, load_config, source_hash
 
@@ -57,6 +58,7 @@ def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
     records = Records(folder, wanted, source_hash(), config["steps"], device=device)
     with bind("tracker", config["tracker"])()(folder):
         try:
+            check_unchanged(config, read_json(folder / "manifest.json"))
             state = train(config, records, interrupt)
         except BaseException as error:
             try:

@@ -143,8 +143,8 @@ def content(path: Path) -> bytes | list[str]:
     if path.name != "metrics.csv":
         return path.read_bytes()
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert lines[0].endswith(",perf/seconds")
-    return [line.rsplit(",", 1)[0] for line in lines]
+    assert lines[0].endswith(",perf/tokens_per_second,perf/seconds")
+    return [line.rsplit(",", 2)[0] for line in lines]
 
 
 if __name__ == "__main__":

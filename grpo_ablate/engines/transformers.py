@@ -22,6 +22,8 @@ class Transformers:
     on how much anybody else drew. Log-probabilities come from the very logits that were sampled.
     """
 
+    is_learner = True
+
     def __init__(
         self, policy: Policy, *, max_prompt_tokens: Count, max_new_tokens: Count, max_rows: Count
     ) -> None:
@@ -71,6 +73,9 @@ class Transformers:
     def push(self, model: torch.nn.Module) -> None:
         """Do nothing: the engine samples from the learner's own weights."""
         assert model is self.policy.model
+
+    def sleep(self) -> None:
+        """Do nothing: the learner's weights are the only ones."""
 
     def close(self) -> None:
         """Do nothing: the engine owns no resource."""
