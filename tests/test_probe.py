@@ -141,7 +141,7 @@ def test_every_shipped_experiment_acts_on_the_embedded_default(tmp_path):
 def idle(tmp_path, monkeypatch):
     """A sweep of which one arm does nothing, composed."""
     monkeypatch.chdir(tmp_path)
-    sweep = ("+experiment=lr_double,overlong_filter", "-m")
+    sweep = ("clip=gspo", "clip.eps_low=0.2", "clip.eps_high=0.2", "-m")
     return lambda mode: plan(
         *[o for o in SMALL if "preflight" not in o], f"preflight={mode}", *sweep
     )
@@ -149,12 +149,12 @@ def idle(tmp_path, monkeypatch):
 
 def test_preflight_warns_of_the_arm_that_does_nothing(idle, tmp_path):
     (line,) = preflight.warnings(idle("warn"))
-    assert line.startswith("small+overlong_filter does nothing at the start: none of")
+    assert "clip=gspo does nothing at the start: the sequence ratio was never" in line
     assert list(tmp_path.iterdir()) == []
 
 
 def test_preflight_refuses_before_anything_is_made(idle, tmp_path):
-    with pytest.raises(ConfigError, match="small\\+overlong_filter does nothing at the start"):
+    with pytest.raises(ConfigError, match="clip=gspo does nothing at the start"):
         preflight.warnings(idle("refuse"))
     assert list(tmp_path.iterdir()) == []
 
