@@ -74,7 +74,7 @@ class Order:
             "conditions": list(study.conditions),
             "plan": dict(study.plan),
         }
-        study.folder.mkdir(parents=True, exist_ok=True)
+        study.conf.mkdir(parents=True, exist_ok=True)
         self.record = read_json(self.path) or {"asked": asked, "stages": []}
         if self.record["asked"] != asked:
             changed = [key for key in asked if asked[key] != self.record["asked"][key]]
@@ -99,8 +99,9 @@ class Order:
 
     def _start(self) -> dict[str, Any]:
         """Return the composed baseline of the plan, and write it down as `start`."""
+        flags = ("--config-dir", str(self.study.conf))
         chosen, neutral = (
-            self.study.compose([f"baseline={name}", *self.study.conditions])[0].config
+            self.study.compose([*flags, f"baseline={name}", *self.study.conditions])[0].config
             for name in (self.study.plan["baseline"], "neutral")
         )
         self._neutral = neutral
@@ -115,7 +116,10 @@ class Order:
             scale, looks = float(config["lr_batch"]["lr_scale"]), []
             while scale not in tried and len(tried) < rule["rounds"]:
                 jobs = self._run("rate", [f"lr_batch.lr_scale={scale}"] if tried else [])
-                seen = look([read_run(job.folder) for job in jobs], rule)
+                try:
+                    seen = look([read_run(job.folder) for job in jobs], rule)
+                except ValueError as error:  # runs that failed at once, or too short a study
+                    raise Halt("stopped", f"the rate cannot be judged: {error}") from error
                 tried[scale] = seen["advice"]
                 looks.append({"lr_scale": scale, **seen})
                 scale *= {"double": 2.0, "halve": 0.5}.get(seen["advice"], 1.0)
@@ -219,7 +223,8 @@ def settle(tried: Mapping[float, str]) -> dict[str, Any]:
         return {"lr_scale": steady[-1], "why": told}
     if slow:
         return {"lr_scale": max(slow), "why": f"{told}; the largest that does not oscillate"}
-    return {"lr_scale": None, "why": f"{told}; no rate tried is steady: look at the reward first"}
+    why = f"{told}; no rate tried is steady: look at the reward first"
+    return {"lr_scale": None, "why": why, "halt": why}
 
 
 def choose(report: Mapping[str, Any], baseline: str) -> dict[str, Any]:

@@ -233,7 +233,7 @@ def test_a_real_order_killed_in_stage_three_and_taken_up_again(tmp_path):
     """Trains for real, briefly; α is so large that noise alone carries something on."""
     here = [option for option in SMALL if "baseline" not in option]
     rule = ["judge.earliest=2", "judge.alpha=0.45", "judge.margin=0.001"]
-    typed = ["order", "seed=1,2", *here, "order=short", "steps=3", *rule]
+    typed = ["order", "seed=1,2", *here, "order=short", "steps=4", *rule]
     folder = tmp_path / "multirun_outputs/order"
     with start(tmp_path, *typed) as first:
         deadline = time.monotonic() + 240

@@ -12,7 +12,7 @@ from tests.conftest import SMALL, composed, plan
 BASE = {
     "steps": 400,
     "seed": 1,
-    "judge": {"horizon": 500, "window": 5, "margin": 0.02, "alpha": 0.05},
+    "judge": {"horizon": 500, "earliest": 300, "window": 5, "margin": 0.02, "alpha": 0.05},
 }
 
 
@@ -53,7 +53,7 @@ def test_nothing_is_replanned_after_the_first_run(tmp_path, changed, key):
 @pytest.mark.parametrize(
     ("node", "message"),
     [
-        ({"horizon": 500}, "judge.window"),
+        ({"horizon": 500, "earliest": 300}, "judge.window"),
         (BASE["judge"] | {"margin": 0}, "judge.margin"),
         (BASE["judge"] | {"alfa": 0.05}, "did you mean alpha"),
         (None, "judge must hold"),

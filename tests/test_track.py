@@ -69,7 +69,7 @@ def copied(finished: Path, root: Path) -> Path:
 
 
 def without_timing(text: str) -> list[str]:
-    return [line.rsplit(",", 1)[0] for line in text.splitlines()]
+    return [line.rsplit(",", 2)[0] for line in text.splitlines()]
 
 
 def same_files(one: Path, other: Path) -> bool:

@@ -47,12 +47,12 @@ def main(argv: list[str]) -> int:
             return 0
         order = Order(study)
         _lay_out(study.conf, args.config_dir)
+        # as Ctrl-C: `_launch` passes it on, and waits until the runs are saved
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        record = order.follow()
     except ConfigError as error:
         print(f"grpo_ablate: {error}", file=sys.stderr)
         return 2
-    # as Ctrl-C: `_launch` passes it on, and waits until the runs are saved
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    record = order.follow()
     for path in ladder.write(record, study.folder):
         print(path)
     print(f"{record['state']}: {record['reason']}" if record["reason"] else record["state"])

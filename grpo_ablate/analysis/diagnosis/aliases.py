@@ -131,7 +131,7 @@ STEPS = (
 
 _OURS = re.compile(
     r"(reward|policy|completion|ratio|sampling|advantage|optim|monitor|technique|engine)/\w+"
-    r"|perf/(generated_tokens|seconds)"
+    r"|perf/(generated_tokens|tokens_per_second|seconds)"
     r"|eval/((sampled_|selection_|test_)?accuracy|accuracy_\d+|length_mean)"
 )
 
