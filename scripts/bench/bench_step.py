@@ -1,6 +1,8 @@
 """One training step of this project beside one of TRL's GRPOTrainer, on the same work.
 
-python scripts/bench/bench_step.py [--updates 4] [--rounds 3] [--steps 4]    (pip install ".[bench]")
+python scripts/bench/bench_step.py [--updates 4] [--rounds 3] [--steps 4]
+
+Needs the extra `bench`.
 
 Same random-weight Llama (1 M), prompts, reward, samples, updates, threads, learning rate. Each
 measurement runs in a fresh process, the two alternating, so that peaks do not mix. Responses never
@@ -57,7 +59,7 @@ def model_and_tokenizer() -> tuple[Any, Any]:
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    words = {"<pad>": 0, "<eos>": 1} | {f"w{i}": i for i in range(2, VOCABULARY)}
+    words = {"<pad>": 0, "<eos>": VOCABULARY} | {f"w{i}": i for i in range(1, VOCABULARY)}
     core = Tokenizer(models.WordLevel(words, unk_token="w2"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(
@@ -72,12 +74,9 @@ def model_and_tokenizer() -> tuple[Any, Any]:
             num_attention_heads=4,
             pad_token_id=0,
             bos_token_id=None,
-            eos_token_id=1,
+            eos_token_id=VOCABULARY,  # no logit of the model's: equal lengths
         )
     )
-    # the end of sequence is out of reach: equal lengths
-    model.lm_head.weight.data[1] = 0.0
-    model.config.get_text_config().tie_word_embeddings = False
     return model.eval(), tokenizer
 
 
@@ -90,9 +89,11 @@ class Clock:
     """Seconds spent inside wrapped calls, by name."""
 
     def __init__(self) -> None:
+        """Start at nothing."""
         self.spent: dict[str, float] = {}
 
     def wrap(self, owner: Any, name: str, label: str) -> None:
+        """Time every call of a method under `label`."""
         inner = getattr(owner, name)
 
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -103,6 +104,7 @@ class Clock:
 
     @contextmanager
     def __call__(self, label: str) -> Any:
+        """Time a block under `label`."""
         started = time.perf_counter()
         yield
         self.spent[label] = self.spent.get(label, 0.0) + time.perf_counter() - started
@@ -134,15 +136,27 @@ def ours(args: argparse.Namespace) -> dict[str, float]:
     from grpo_ablate.loss import pack
     from grpo_ablate.models import Policy
     from grpo_ablate.rollout import Collector
-    from grpo_ablate.techniques import advantage, clip, lr_batch, masking, reduction, regularizer
-    from grpo_ablate.techniques import length_penalty, sampling, shaping, tis
+    from grpo_ablate.techniques import (
+        advantage,
+        clip,
+        length_penalty,
+        lr_batch,
+        masking,
+        reduction,
+        regularizer,
+        sampling,
+        shaping,
+        tis,
+    )
     from grpo_ablate.types import Problem
 
     model, tokenizer = model_and_tokenizer()
-    policy = Policy(model, tokenizer, 1e-6, (1,), 0)
+    policy = Policy(model, tokenizer, 1e-6, (VOCABULARY,), 0)
     prompts = texts(args.prompts)
 
     class Words:
+        """The bench's prompts as a task."""
+
         def sample(self, rng: np.random.Generator) -> Problem:
             return Problem(prompts[int(rng.integers(len(prompts)))], "", 1)
 
@@ -157,7 +171,7 @@ def ours(args: argparse.Namespace) -> dict[str, float]:
         policy,
         Words(),
         engine,
-        sampling.all_groups(group_size=args.group, temperature=1.0),
+        sampling.standard(group_size=args.group, temperature=1.0),
         partial(length_penalty.none),
         partial(shaping.none),
         partial(masking.none),
