@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from grpo_ablate.logprobs import FULL_ELEMENTS, Head, chunked_stats, plain_head
 from grpo_ablate.types import Advantages, Batch, Groups
 
 
@@ -33,12 +34,41 @@ def token_stats(
         entropy_gradient: see `from_logits`.
 
     Returns:
-        Both statistics, aligned with batch.ids_BL; 0 at position 0, which nothing predicts.
+        Both statistics, aligned with batch.ids_BL; 0 at position 0, which nothing predicts, and
+        where logits are many at every token that is not trained.
     """
+    head = None
+    if batch.ids_BL.numel() * model.config.get_text_config().vocab_size > FULL_ELEMENTS:
+        head = plain_head(model)
+    if head is not None:
+        return _trained_tokens(head, batch, temperature, entropy_gradient)
     logits = model(input_ids=batch.ids_BL, attention_mask=batch.attention_BL.long()).logits
     stats = from_logits(logits[:, :-1], batch.ids_BL[:, 1:], temperature, entropy_gradient)
     pad = torch.nn.functional.pad
     return TokenStats(pad(stats.logprobs_BL, (1, 0)), pad(stats.entropy_BL, (1, 0)))
+
+
+def _trained_tokens(
+    head: Head, batch: Batch, temperature: float, entropy_gradient: bool
+) -> TokenStats:
+    """Do what `token_stats` does for trained tokens alone, in the memory of one chunk of logits."""
+    mask = batch.attention_BL.long()
+    hidden = head.decoder(input_ids=batch.ids_BL, attention_mask=mask).last_hidden_state
+    rows_N, columns_N = batch.response_BL.nonzero(as_tuple=True)
+    found = chunked_stats(
+        hidden[rows_N, columns_N - 1],
+        head.weight_VH,
+        batch.ids_BL[rows_N, columns_N],
+        temperature,
+        entropy_gradient,
+    )
+    spread = (stat.new_zeros(batch.ids_BL.shape) for stat in found)
+    return TokenStats(
+        *(
+            zeros.index_put((rows_N, columns_N), stat)
+            for zeros, stat in zip(spread, found, strict=True)
+        )
+    )
 
 
 def from_logits(

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from grpo_ablate import loss
 from grpo_ablate.learner import Learner, Objective, _microbatches, _minibatches
 from grpo_ablate.models import Policy
 from grpo_ablate.techniques import clip, lr_batch, reduction, regularizer, tis
@@ -327,3 +328,18 @@ def test_k16_a_batch_twice_has_the_same_gradient(policy, monkeypatch, reduce):
         rtol=0,
         atol=1e-12,
     )
+
+
+@pytest.mark.parametrize("name", ["entropy", "kl", "gspo"])
+def test_chunked_log_probabilities_leave_the_gradient_alone(policy, monkeypatch, name):
+    """The path of large vocabularies, on a small one: float64, 1e-10."""
+    parts = OBJECTIVES[name]
+    goal = objective(**parts, reference=copy.deepcopy(policy.model) if name == "kl" else None)
+    full = gradient_of(policy, monkeypatch, 30, batch(), goal)
+    monkeypatch.setattr("grpo_ablate.loss.FULL_ELEMENTS", 0)
+    asked = []
+    plain_head = loss.plain_head
+    monkeypatch.setattr(loss, "plain_head", lambda m: asked.append(plain_head(m)) or asked[-1])
+    chunked = gradient_of(policy, monkeypatch, 30, batch(), goal)
+    assert asked and all(asked)
+    torch.testing.assert_close(chunked, full, rtol=0, atol=1e-10)
