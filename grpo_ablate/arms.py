@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 
 from grpo_ablate.variants import LEVERS, ConfigError
 
@@ -60,6 +62,18 @@ def touches_lever(override: str) -> bool:
 def key_of(override: str) -> str:
     """Return what an override sets: `+clip.eps=0.3` → `clip.eps`."""
     return str(OverridesParser.create().parse_override(override).key_or_group)
+
+
+def parsed(override: str) -> Override:
+    """Return an override in parts.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        return OverridesParser.create().parse_override(override)
+    except HydraException as error:
+        raise ConfigError(f"{override}: {' '.join(str(error).split())}") from error
 
 
 def baseline_overrides(overrides: Sequence[str]) -> tuple[str, ...]:

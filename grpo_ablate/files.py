@@ -60,6 +60,23 @@ def append_jsonl(path: Path, values: Iterable[Mapping[str, Any]]) -> None:
     _append(path, "\n".join(json.dumps(value, ensure_ascii=False) for value in values))
 
 
+def whole_lines(path: Path) -> list[str]:
+    """Return the lines of a growing file, none where it does not exist (yet).
+
+    One cut short by a crash is left out, and so are empty ones. A line ends with a newline and
+    nothing else: a response may hold any other character that Unicode calls a line's end.
+    """
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="\n") as file:
+        return [line for line in file if line.endswith("\n") and line.strip()]
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Return the values of a file of JSON lines; see `whole_lines`."""
+    return [json.loads(line) for line in whole_lines(path)]
+
+
 def cut(path: Path, length: int) -> None:
     """Cut a file to a length that it had before, and see to it that the disk knows.
 

@@ -31,8 +31,9 @@ class Source:
         with self._lock:
             now = self._fingerprint()
             if now != self._seen:
-                found = report.build(read_study(self._output_dir), study.read(self._output_dir))
-                self._seen, self._data = now, contents.gather(self._output_dir, found)
+                runs = read_study(self._output_dir)
+                found = report.build(runs, study.read(self._output_dir))
+                self._seen, self._data = now, contents.gather(self._output_dir, found, runs)
             return self._data
 
     def _fingerprint(self) -> list[Any]:

@@ -18,9 +18,6 @@ from grpo_ablate.compose import Job
 from grpo_ablate.files import read_json, write_json
 from grpo_ablate.variants import LEVERS, ConfigError
 
-MAX_TRICKS = 3
-"""More on top of the baseline are warned of (article: G10)."""
-
 
 class Halt(Exception):
     """The order ends here: a gate is closed, or the user stopped it."""
@@ -132,7 +129,10 @@ class Order:
         """Run a stage's arms against the recipe so far, and carry on the one that helps most."""
         recipe.write(self.study.conf, name, config, self._neutral)
         if (done := self._decided(name)) is None:
-            arms, skipped = self._distinct(name, stage["arms"])
+            arms, skipped = distinct(
+                stage["arms"],
+                lambda arm: self._jobs(name, [f"+experiment={arm}"], self.study.seeds[:1]),
+            )
             jobs = self._run(name, [f"+experiment={','.join(['baseline', *arms])}"])
             report = self.study.judge(self.study.runs, [job.folder for job in jobs])
             done = self._decide(
@@ -162,17 +162,6 @@ class Order:
         jobs = self._run("recipe", [f"+experiment=baseline,{','.join(arms)}"], seeds)
         report = self.study.judge(self.study.runs, [job.folder for job in jobs])
         self._decide({"stage": "leave_one_out", "seeds": seeds, **choose(report, "recipe")})
-
-    def _distinct(self, name: str, arms: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-        """Leave out arms that the recipe has already, with the reason."""
-        kept, skipped = [], {}
-        for arm in arms:
-            try:
-                self._jobs(name, [f"+experiment={arm}"], self.study.seeds[:1])
-                kept.append(arm)
-            except ConfigError as error:
-                skipped[arm] = str(error)
-        return kept, skipped
 
     def _run(self, name: str, arms: Sequence[str], seeds: Sequence[int] = ()) -> list[Job]:
         jobs = self._jobs(name, arms, seeds)
@@ -208,6 +197,20 @@ class Order:
     def _save(self, **state: str) -> None:
         self.record |= state
         write_json(self.path, self.record)
+
+
+def distinct(
+    arms: Sequence[str], compose: Callable[[str], object]
+) -> tuple[list[str], dict[str, str]]:
+    """Leave out arms that cannot be composed: the recipe has them already. With the reason."""
+    kept, skipped = [], {}
+    for arm in arms:
+        try:
+            compose(arm)
+            kept.append(arm)
+        except ConfigError as error:
+            skipped[arm] = str(error)
+    return kept, skipped
 
 
 def settle(tried: Mapping[float, str]) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from grpo_ablate.commands import probe
 from grpo_ablate.compose import Job
-from grpo_ablate.manifest import config_hash
-from grpo_ablate.runs import is_complete
 from grpo_ablate.variants import ConfigError
 
 
@@ -24,11 +22,10 @@ def warnings(jobs: Sequence[Job]) -> Iterable[str]:
     """
     mode = jobs[0].config["preflight"]
     asked: dict[str, Job] = {}
-    for job in jobs:
-        started = is_complete(job.folder, config_hash(job.config)) or any(job.folder.glob("*.csv"))
-        if job.arm != job.baseline and job.delta and not started:
+    for job in jobs if mode != "off" else ():
+        if job.delta and not any(job.folder.glob("*.csv")):  # an arm, and not begun
             asked.setdefault(job.arm, job)
-    if mode == "off" or not asked:
+    if not asked:
         return []
     with tempfile.TemporaryDirectory() as scratch:
         found = probe.measure(list(asked.values()), Path(scratch))

@@ -16,12 +16,12 @@ import re
 import select
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grpo_ablate.files import read_json
+from grpo_ablate.files import read_json, read_jsonl, whole_lines
 from grpo_ablate.manifest import deviated, load_config
 from grpo_ablate.track import later, note
 
@@ -68,11 +68,11 @@ def read_rows(folder: Path) -> list[Row]:
         return rows.setdefault(step, Row(step))
 
     for name in ("metrics.csv", "eval.csv"):
-        for record in csv.DictReader(_whole_lines(folder / name)):
+        for record in csv.DictReader(whole_lines(folder / name)):
             at(record).scalars.update({k: float(v) for k, v in record.items() if v})
-    for record in map(json.loads, _whole_lines(folder / "histograms.jsonl")):
+    for record in read_jsonl(folder / "histograms.jsonl"):
         at(record).histograms.update(record)
-    for record in map(json.loads, _whole_lines(folder / "samples.jsonl")):
+    for record in read_jsonl(folder / "samples.jsonl"):
         at(record).samples.append(record)
     return [rows[step] for step in sorted(rows)]
 
@@ -84,15 +84,9 @@ def settled(folder: Path) -> list[Row]:
     step are looked at before the rows are read.
     """
     state = read_json(folder / "status.json").get("state")
-    steps = [int(row["step"]) for row in csv.DictReader(_whole_lines(folder / "metrics.csv"))]
+    steps = [int(row["step"]) for row in csv.DictReader(whole_lines(folder / "metrics.csv"))]
     rows = read_rows(folder)
     return [row for row in rows if state in _SETTLED or row.step < max(steps, default=0)]
-
-
-def _whole_lines(path: Path) -> Iterator[str]:
-    if path.is_file():
-        with path.open(encoding="utf-8", newline="") as file:
-            yield from (line for line in file if line.endswith("\n") and line.strip())
 
 
 def identity(folder: Path) -> dict[str, Any]:
@@ -240,7 +234,7 @@ def _logged(row: Row) -> dict[str, Any]:
 
 def events(folder: Path) -> list[dict[str, Any]]:
     """Return a run's alarms."""
-    return [json.loads(line) for line in _whole_lines(folder / "events.jsonl")]
+    return read_jsonl(folder / "events.jsonl")
 
 
 def follow(folder: Path, mode: str, init_timeout: float, finish_timeout: float) -> None:

@@ -18,6 +18,7 @@ from grpo_ablate import arms, liveness
 from grpo_ablate.compose import Job
 from grpo_ablate.files import read_json, write_atomic, write_json
 from grpo_ablate.manifest import config_hash
+from grpo_ablate.runs import standing, write_configs
 from grpo_ablate.variants import LEVERS
 
 _HEAD = "# @package _global_\n"
@@ -72,17 +73,10 @@ def _copy(source: Path, job: Job) -> None:
     target = job.folder.with_name(f".{job.folder.name}.tmp")
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("checkpoints", ".lock"))
-    manifest = read_json(source / "manifest.json") | {
-        "arm": job.arm,
-        "delta": dict(job.delta),
-        "baseline": job.baseline,
-        "baseline_hash": job.baseline_hash,
-        "conditions": list(job.conditions),
-        "adopted": f"{source.parent.name}/{source.name}",
-    }
-    write_json(target / "manifest.json", manifest)
-    _write(target / "delta.yaml", job.delta)
-    _write(target / "config.yaml", job.config)
+    own = {"arm": job.arm, "delta": dict(job.delta), **standing(job)}
+    adopted = {"adopted": f"{source.parent.name}/{source.name}"}
+    write_json(target / "manifest.json", read_json(source / "manifest.json") | own | adopted)
+    write_configs(target, job)
     target.rename(job.folder)
 
 

@@ -99,20 +99,30 @@ def freeze(job: Job) -> None:
     if is_complete(job.folder, config_hash(job.config)) or is_paused(job.folder):
         return
     job.folder.mkdir(parents=True, exist_ok=True)
-    manifest = describe(job.config, job.arm, job.delta) | {
-        "baseline": job.baseline,
-        "baseline_hash": job.baseline_hash,
-        "conditions": list(job.conditions),
-    }
+    manifest = describe(job.config, job.arm, job.delta) | standing(job)
     try:
         with lock(job.folder / ".lock"):
             if not any(job.folder.glob("checkpoints/step=*")):
                 write_json(job.folder / "manifest.json", manifest)
-            for name, value in (("delta.yaml", job.delta), ("config.yaml", job.config)):
-                write_atomic(job.folder / name, OmegaConf.to_yaml(OmegaConf.create(value)))
+            write_configs(job.folder, job)
             (job.folder / "status.json").unlink(missing_ok=True)
     except LockHeldError:
         raise _being_run(job.folder) from None
+
+
+def standing(job: Job) -> dict[str, Any]:
+    """Return what a manifest says of a run's place in its study."""
+    return {
+        "baseline": job.baseline,
+        "baseline_hash": job.baseline_hash,
+        "conditions": list(job.conditions),
+    }
+
+
+def write_configs(folder: Path, job: Job) -> None:
+    """Write a job's delta, and last its configuration."""
+    for name, value in (("delta.yaml", job.delta), ("config.yaml", job.config)):
+        write_atomic(folder / name, OmegaConf.to_yaml(OmegaConf.create(value)))
 
 
 def is_complete(folder: Path, wanted_hash: str) -> bool:

@@ -12,6 +12,8 @@ from grpo_ablate.files import (
     append_jsonl,
     lock,
     read_json,
+    read_jsonl,
+    whole_lines,
     write_atomic,
     write_json,
 )
@@ -54,3 +56,15 @@ def test_lock_is_exclusive_and_released(tmp_path):
         pass
     with lock(tmp_path / "l"):
         pass
+
+
+def test_a_growing_file_is_read_by_whole_lines(tmp_path):
+    """A response may hold what Unicode calls a line's end; only a newline is one here."""
+    path = tmp_path / "samples.jsonl"
+    assert whole_lines(path) == []
+    values = [{"text": "one\u2028two\x85three\x0cfour"}, {"text": "\r\n"}]
+    append_jsonl(path, values)
+    with path.open("a") as file:
+        file.write('\n{"text": "cut sh')
+    assert len(whole_lines(path)) == 2
+    assert read_jsonl(path) == values

@@ -61,7 +61,7 @@ def test_the_data_is_the_reports(served, tmp_path):
 def test_it_reads_anew_only_what_has_changed(tmp_path, monkeypatch):
     study(tmp_path, arms=1, seeds=1)
     calls = []
-    monkeypatch.setattr(contents, "gather", lambda folder, found: calls.append(folder) or {})
+    monkeypatch.setattr(contents, "gather", lambda folder, *given: calls.append(folder) or {})
     source = live.Source(tmp_path)
     source.data(), source.data()
     assert len(calls) == 1

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from grpo_ablate.analysis import columns
+from grpo_ablate.analysis.cost import spent_by
 from grpo_ablate.analysis.load import Run, read_study
-from grpo_ablate.files import read_json
+from grpo_ablate.files import read_jsonl
 from grpo_ablate.text import one_line, visible
 
 PANELS: tuple[dict[str, Any], ...] = (
@@ -61,15 +60,20 @@ _DIGITS = 5
 """Significant digits of a drawn value: beyond what a screen shows."""
 
 
-def gather(output_dir: Path, report: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def gather(
+    output_dir: Path,
+    report: Mapping[str, Any] | None = None,
+    runs: Sequence[Run] | None = None,
+) -> dict[str, Any]:
     """Return all that the page shows.
 
     Args:
         output_dir: of the study.
         report: the verdicts, as `analysis.report.build` returns them; without it the page has
             curves, samples and end values only.
+        runs: of the study, where they have been read already.
     """
-    runs = read_study(output_dir)
+    runs = read_study(output_dir) if runs is None else runs
     judged = {row["arm"]: row for row in (report or {}).get("baselines", [])}
     judged |= {row["arm"]: row for row in (report or {}).get("arms", [])}
     design = (report or {}).get("study", {"earliest": _FIRST_JUDGED})
@@ -108,7 +112,7 @@ def _lacking(report: Mapping[str, Any]) -> list[str]:
 
 def _arm(name: str, runs: Sequence[Run], judged: Mapping[str, Any] | None) -> dict[str, Any]:
     done = sum(run.state == "complete" for run in runs)
-    delta = read_json(runs[0].folder / "manifest.json").get("delta", {})
+    delta = runs[0].manifest.get("delta", {})
     cells = {
         "finished": f"{done}/{len(runs)}",
         "accuracy": _last([run.evals for run in runs], "eval/accuracy"),
@@ -176,9 +180,7 @@ def _used(metrics: pd.DataFrame, name: str, steps: Sequence[int]) -> list[float 
     """Return what had been used at each step, between two rows in proportion to the steps."""
     if name not in metrics:
         return [0.0 if step == 0 else None for step in steps]
-    at = [0.0, *(float(step) for step in metrics.index)]
-    used = np.cumsum([0.0, *metrics[name].fillna(0.0)])
-    return [_rounded(float(v), 8) for v in np.interp(steps, at, used, right=math.nan)]
+    return [_rounded(float(v), 8) for v in spent_by(metrics[name], steps, beyond=math.nan)]
 
 
 def _rounded(value: float, digits: int = _DIGITS) -> float | None:
@@ -187,10 +189,7 @@ def _rounded(value: float, digits: int = _DIGITS) -> float | None:
 
 def _samples(path: Path) -> list[dict[str, Any]]:
     """Return the answers of the first and the last evaluation."""
-    if not path.is_file():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    records = [json.loads(line) for line in lines if line.endswith("\n") and line.strip()]
+    records = read_jsonl(path)
     steps = sorted({record["step"] for record in records})
     return [
         {
@@ -207,7 +206,7 @@ def _samples(path: Path) -> list[dict[str, Any]]:
 
 
 def _study(runs: Sequence[Run], output_dir: Path) -> str:
-    names = {read_json(run.folder / "manifest.json").get("study", "") for run in runs}
+    names = {run.manifest.get("study", "") for run in runs}
     return ", ".join(sorted(filter(None, names))) or output_dir.name
 
 

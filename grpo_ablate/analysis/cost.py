@@ -58,15 +58,28 @@ def _ratio(ours: float | None, theirs: float | None) -> float | None:
     return ours / theirs if ours is not None and theirs else None
 
 
+def spent_by(
+    spent: pd.Series[float], steps: Sequence[float] | pd.Index[Any], beyond: float | None = None
+) -> np.ndarray:
+    """Return what had been spent at each step: between two rows, in proportion to the steps.
+
+    Args:
+        spent: a column of metrics.csv, each row the sum since the row before.
+        steps: asked about.
+        beyond: what to say after the last row; None: what had been spent by then.
+    """
+    paid = [0.0, *spent.fillna(0.0).cumsum()]
+    found: np.ndarray = np.interp(steps, [0, *spent.index], paid, right=beyond)
+    return found
+
+
 def timeline(run: Run, design: Design) -> pd.DataFrame:
     """Return the run's evaluations with what had been spent by then: step, accuracy, costs."""
     accuracy = up_to_horizon(run, design)
     frame = pd.DataFrame({"step": accuracy.index, "accuracy": accuracy.to_numpy()})
     for name, column in COLUMNS.items():
         if column in run.metrics and len(run.metrics):
-            paid = run.metrics[column].fillna(0).cumsum()
-            steps = np.concatenate([[0], run.metrics.index.to_numpy()])
-            frame[name] = np.interp(frame["step"], steps, np.concatenate([[0.0], paid]))
+            frame[name] = spent_by(run.metrics[column], accuracy.index)
         else:
             frame[name] = math.nan
     return frame

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import fmean
+
+GROUP_SIZES = (4, 8, 16, 32)
+"""For which the share of dead groups is foretold."""
+
 
 def dead_share(pass_rate: float, group_size: int) -> float:
     """Return the expected share of groups whose responses are all right or all wrong.
@@ -26,3 +32,12 @@ def dead_share(pass_rate: float, group_size: int) -> float:
             f"pass_rate={pass_rate} must lie in [0, 1] and group_size={group_size} be at least 1"
         )
     return float(pass_rate**group_size + (1 - pass_rate) ** group_size)
+
+
+def dead_shares(pass_rates: Sequence[float]) -> dict[int, float]:
+    """Return the expected share of dead groups for each of GROUP_SIZES: mean over the prompts.
+
+    Args:
+        pass_rates: p of each prompt.
+    """
+    return {size: fmean(dead_share(p, size) for p in pass_rates) for size in GROUP_SIZES}

@@ -7,31 +7,37 @@ a model or a user wrote is ever markup. The same files give the same bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from grpo_ablate.analysis.contents import gather
+from grpo_ablate.analysis.load import Run
 from grpo_ablate.files import write_atomic
 
 _ASSETS = ("page.html", "page.css", "page.js")
 
 
-def write(output_dir: Path, report: Mapping[str, Any] | None = None) -> Path:
+def write(
+    output_dir: Path,
+    report: Mapping[str, Any] | None = None,
+    runs: Sequence[Run] | None = None,
+) -> Path:
     """Write report/report.html.
 
     Args:
         output_dir: of the study.
         report: see `contents.gather`.
+        runs: see `contents.gather`.
 
     Returns:
         The file.
     """
     path = output_dir / "report" / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, page(gather(output_dir, report)))
+    write_atomic(path, page(gather(output_dir, report, runs)))
     return path
 
 

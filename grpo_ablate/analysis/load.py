@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from grpo_ablate import liveness
-from grpo_ablate.files import read_json
+from grpo_ablate.files import read_json, read_jsonl, whole_lines
 from grpo_ablate.manifest import load_config
 from grpo_ablate.monitor import CHANGING
 from grpo_ablate.text import one_line
@@ -57,7 +56,7 @@ class Run:
 def read_run(folder: Path) -> Run:
     """Read one run folder; missing or half-written files give empty frames."""
     status, manifest = liveness.status(folder), read_json(folder / "manifest.json")
-    events = _lines(folder / "events.jsonl")
+    events = read_jsonl(folder / "events.jsonl")
     return Run(
         folder=folder,
         arm=manifest["arm"],
@@ -86,22 +85,11 @@ def read_study(output_dir: Path) -> list[Run]:
 
 
 def _frame(path: Path) -> pd.DataFrame:
-    """Read a CSV by step; a row cut short by a crash is left out."""
-    if not path.is_file():
+    """Read a CSV by step; empty before its first row."""
+    lines = whole_lines(path)
+    if len(lines) < 2:
         return pd.DataFrame()
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    whole = [text for text in lines if text.endswith("\n")]
-    if len(whole) < 2:
-        return pd.DataFrame()
-    return pd.read_csv(StringIO("".join(whole)), index_col="step")
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Read JSON lines; one cut short by a crash is left out."""
-    if not path.is_file():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(text) for text in lines if text.endswith("\n") and text.strip()]
+    return pd.read_csv(StringIO("".join(lines)), index_col="step")
 
 
 def _first_line(text: Any) -> str:

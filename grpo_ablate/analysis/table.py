@@ -24,7 +24,12 @@ def render(runs: Sequence[Run]) -> str:
         table.add_column(name, justify="left" if name in ("arm", "state") else "right")
     for run in runs:
         table.add_row(*_row(run))
-    console = Console(width=110, color_system=None)
+    return plain(table, 110)
+
+
+def plain(table: Table, width: int) -> str:
+    """Return a table as text without colours, lines cut at their last character."""
+    console = Console(width=width, color_system=None)
     with console.capture() as capture:
         console.print(table)
     return "\n".join(text.rstrip() for text in capture.get().splitlines())

@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from hydra._internal.utils import get_args_parser
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from grpo_ablate import compose
 from grpo_ablate.analysis import ladder, report
 from grpo_ablate.analysis.load import read_run
-from grpo_ablate.arms import touches_lever
-from grpo_ablate.order import Order, Study
+from grpo_ablate.arms import parsed, touches_lever
+from grpo_ablate.order import Order, Study, distinct
 from grpo_ablate.study import read as design_of
 from grpo_ablate.variants import ConfigError, hint
 
@@ -46,7 +44,8 @@ def main(argv: list[str]) -> int:
             print(_dry_run(study, args.config_dir))
             return 0
         order = Order(study)
-        _lay_out(study.conf, args.config_dir)
+        if args.config_dir:
+            shutil.copytree(args.config_dir, study.conf, dirs_exist_ok=True)
         # as Ctrl-C: `_launch` passes it on, and waits until the runs are saved
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         record = order.follow()
@@ -61,7 +60,7 @@ def main(argv: list[str]) -> int:
 
 def _study(typed: Sequence[str], extra: Path | None) -> Study:
     """Read the command line, and see that a baseline of these conditions composes."""
-    overrides = {override.key_or_group: override for override in map(_parsed, typed)}
+    overrides = {override.key_or_group: override for override in map(parsed, typed)}
     for key, override in overrides.items():
         if key in _FIXED or touches_lever(str(override.input_line)):
             raise ConfigError(
@@ -86,13 +85,6 @@ def _study(typed: Sequence[str], extra: Path | None) -> Study:
     return study
 
 
-def _parsed(text: str) -> Override:
-    try:
-        return OverridesParser.create().parse_override(text)
-    except HydraException as error:
-        raise ConfigError(f"{text}: {' '.join(str(error).split())}") from error
-
-
 def _seeds(override: Override | None) -> tuple[int, ...]:
     if override is None:
         return (1, 2, 3)
@@ -115,13 +107,6 @@ def _plan(name: str, extra: Path | None) -> dict[str, Any]:
     if not isinstance(plan, dict) or set(plan) != wanted:
         raise ConfigError(f"{found[0]} must hold {', '.join(sorted(wanted))} and nothing else")
     return {str(key): value for key, value in plan.items()}
-
-
-def _lay_out(conf: Path, extra: Path | None) -> None:
-    """Make the order's folder of configuration files, the user's own among them."""
-    conf.mkdir(parents=True, exist_ok=True)
-    if extra:
-        shutil.copytree(extra, conf, dirs_exist_ok=True)
 
 
 def _compose(argv: Sequence[str]) -> list[compose.Job]:
@@ -153,13 +138,8 @@ def _dry_run(study: Study, extra: Path | None) -> str:
     lines = [f"rate: the baseline on {n} seeds, at 1 to {rounds} rates (article: B2)"]
     most = n * rounds
     for stage in study.plan["stages"]:
-        kept = []
-        for arm in stage["arms"]:
-            try:
-                _compose([*base, f"+experiment={arm}"])
-                kept.append(arm)
-            except ConfigError as error:
-                lines.append(f"  left out: {error}")
+        kept, skipped = distinct(stage["arms"], lambda a: _compose([*base, f"+experiment={a}"]))
+        lines += [f"  left out: {reason}" for reason in skipped.values()]
         most += n * len(kept)
         lines.append(f"{stage['name']}: {', '.join(kept) or 'nothing'}, against the recipe so far")
     levers = len(study.plan["stages"])

@@ -11,14 +11,13 @@ from statistics import fmean
 from typing import Any
 
 from hydra._internal.utils import get_args_parser
-from rich.console import Console
 from rich.table import Table
 
 from grpo_ablate import compose, config, liveness, study
 from grpo_ablate.analysis import power, report
-from grpo_ablate.analysis.design import dead_share
+from grpo_ablate.analysis.design import dead_shares
 from grpo_ablate.analysis.load import read_study
-from grpo_ablate.commands.probe import GROUP_SIZES
+from grpo_ablate.analysis.table import plain
 from grpo_ablate.files import read_json
 from grpo_ablate.manifest import config_hash
 from grpo_ablate.runs import is_complete
@@ -136,8 +135,7 @@ def _dead(output_dir: Path) -> dict[str, float] | None:
     probed = read_json(output_dir / "probe" / "probe.json").get("baselines", [])
     if not probed:
         return None
-    rates = probed[0]["pass_rates"]
-    return {str(size): fmean(dead_share(rate, size) for rate in rates) for size in GROUP_SIZES}
+    return {str(size): dead for size, dead in dead_shares(probed[0]["pass_rates"]).items()}
 
 
 def render(found: Mapping[str, Any]) -> str:
@@ -157,11 +155,7 @@ def render(found: Mapping[str, Any]) -> str:
             "?" if rate is None else f"{rate:.2f}",
             "?" if hours is None else f"{hours:.2f}",
         )
-    console = Console(width=160, color_system=None)
-    with console.capture() as capture:
-        console.print(table)
-    lines = [text.rstrip() for text in capture.get().splitlines()]
-    return "\n".join([*lines, *_summary(found)])
+    return "\n".join([plain(table, 160), *_summary(found)])
 
 
 def _summary(found: Mapping[str, Any]) -> list[str]:

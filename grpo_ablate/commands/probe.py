@@ -15,16 +15,13 @@ from statistics import fmean
 from typing import Any
 
 from hydra._internal.utils import get_args_parser
-from rich.console import Console
 from rich.table import Table
 
 from grpo_ablate import arms, compose, config, devices, recipe
-from grpo_ablate.analysis.design import dead_share
+from grpo_ablate.analysis.design import dead_shares
+from grpo_ablate.analysis.table import plain
 from grpo_ablate.files import read_json, write_json
 from grpo_ablate.variants import ConfigError
-
-GROUP_SIZES = (4, 8, 16, 32)
-"""For which the share of dead groups is foretold."""
 
 _COLUMNS = ("arm", "verdict", "activity", "Δ loss", "cosine", "norm", "step cosine", "step", "why")
 
@@ -83,9 +80,9 @@ def _shared(args: argparse.Namespace, typed: Sequence[str], folder: Path) -> arg
     """Put levers into a baseline of their own, and return the command line on top of it."""
     rest = [text for text in args.overrides if text not in typed]
     alone = [text for text in rest if arms.key_of(text) not in ("experiment", "suite", "seed")]
-    plain = argparse.Namespace(**{**vars(args), "overrides": [*alone, *typed]})
+    moved = argparse.Namespace(**{**vars(args), "overrides": [*alone, *typed]})
     neutral = argparse.Namespace(**{**vars(args), "overrides": alone})
-    (one, *_), _ = compose.plan(plain)
+    (one, *_), _ = compose.plan(moved)
     if args.config_dir:
         shutil.copytree(args.config_dir, folder, dirs_exist_ok=True)
     name = re.sub(r"[^\w.+-]", "-", "+".join([one.baseline, *typed]))
@@ -150,17 +147,7 @@ def _by_baseline(jobs: Sequence[compose.Job], folder: Path) -> list[dict[str, An
 def render(found: dict[str, Any]) -> str:
     """Return the table of arms, and what the pass rates foretell for other group sizes."""
     table = Table(box=None, pad_edge=False)
-    for name in (
-        "arm",
-        "verdict",
-        "activity",
-        "Δ loss",
-        "cosine",
-        "norm",
-        "step cosine",
-        "step",
-        "why",
-    ):
+    for name in _COLUMNS:
         table.add_column(name, justify="left" if name in ("arm", "verdict", "why") else "right")
     for arm in found["arms"]:
         table.add_row(
@@ -174,15 +161,10 @@ def render(found: dict[str, Any]) -> str:
             _short(arm["moved_relative_norm"]),
             arm["why"] + (f" ({arm['rollouts']} rollouts)" if arm["verdict"] == "inert" else ""),
         )
-    console = Console(width=160, color_system=None)
-    with console.capture() as capture:
-        console.print(table)
-    lines = [text.rstrip() for text in capture.get().splitlines()]
+    lines = [plain(table, 160)]
     for base in found["baselines"]:
         rates = base["pass_rates"]
-        foretold = ", ".join(
-            f"{size}: {fmean(dead_share(rate, size) for rate in rates):.0%}" for size in GROUP_SIZES
-        )
+        foretold = ", ".join(f"{size}: {dead:.0%}" for size, dead in dead_shares(rates).items())
         lines.append(
             f"{base['baseline']}: {fmean(rates):.0%} of responses right, {base['dead']:.0%} of the"
             f" groups dead; expected by group size (K25): {foretold}"

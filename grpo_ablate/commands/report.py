@@ -67,7 +67,7 @@ def show(output_dir: Path, folders: Sequence[Path]) -> int:
         *figures.draw(found, everything, pictures),
     ):
         print(f"figure: {path}")
-    print(f"page: {html.write(output_dir, found)}")
+    print(f"page: {html.write(output_dir, found, everything)}")
     for line in table.advice(runs, everything):
         print(line)
     if any(row["verdict"] == "invalid" and row["arm"] in asked for row in found["arms"]):

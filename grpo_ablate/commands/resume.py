@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from grpo_ablate import compose, config, runs
+from grpo_ablate.arms import parsed
 from grpo_ablate.files import is_locked, read_json, write_json
 from grpo_ablate.manifest import changed, deviated, load_config
 from grpo_ablate.variants import GROUPS, ConfigError, hint
@@ -80,10 +79,7 @@ def _deviate(folder: Path, typed: Sequence[str]) -> None:
 
 def _parsed(text: str, now: dict[str, Any]) -> tuple[str, Any]:
     """Return key and value; of `group=name` the whole node that the name stands for."""
-    try:
-        override = OverridesParser.create().parse_override(text)
-    except HydraException as error:
-        raise ConfigError(f"{text}: {' '.join(str(error).split())}") from error
+    override = parsed(text)
     key, value = str(override.key_or_group), override.value()
     if key.split(".")[0] in FIXED:
         raise ConfigError(f"{key} makes the run what it is; start another run instead")

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from grpo_ablate.analysis.cost import spent_by
 from grpo_ablate.analysis.figures.style import BLUE, GREY, save, seeds, sheet, styled
 from grpo_ablate.analysis.load import Run
 
@@ -107,9 +108,8 @@ def along(run: Run, against: str) -> pd.Series[float]:
         return scores
     if column not in run.metrics:
         return scores.iloc[:0]
-    spent = run.metrics[column].fillna(0.0).cumsum() * _SCALE.get(against, 1.0)
     scores = scores[scores.index <= max(run.metrics.index, default=-1)]
-    at = np.interp(scores.index, [0, *spent.index], [0.0, *spent])
+    at = spent_by(run.metrics[column], scores.index) * _SCALE.get(against, 1.0)
     return pd.Series(scores.to_numpy(), index=at)
 
 
