@@ -16,6 +16,7 @@ from grpo_ablate.knobs import Count, Decay, NonNegative, Positive
 from grpo_ablate.loss import token_stats
 from grpo_ablate.models import Policy
 from grpo_ablate.plans import Correction, LrBatch, Regularizer
+from grpo_ablate.prefix import Prefix, views
 from grpo_ablate.ratios import log_ratio
 from grpo_ablate.techniques import regularizer
 from grpo_ablate.types import Batch, PolicyTerm, Trace, Update
@@ -76,7 +77,11 @@ class Learner:
         self.applied = 0
         """Rollouts that moved the weights: the clock of the learning-rate schedule."""
         self.optimizer = torch.optim.AdamW(
-            self._trained().values(), betas=(beta1, beta2), eps=eps, weight_decay=weight_decay
+            self._trained().values(),
+            betas=(beta1, beta2),
+            eps=eps,
+            weight_decay=weight_decay,
+            fused=True,
         )
 
     def update(
@@ -154,8 +159,8 @@ class Learner:
             for key in ("step", "exp_avg", "exp_avg_sq"):
                 value = state.get(f"optimizer.{key}.{name}")
                 if value is not None:
-                    device = value.device if key == "step" else parameter.device
-                    self.optimizer.state[parameter][key] = value.to(device).clone()
+                    # a fused step counts on the device itself
+                    self.optimizer.state[parameter][key] = value.to(parameter.device).clone()
 
     def _trained(self) -> dict[str, torch.nn.Parameter]:
         """Return the weights that learn by name: all of them, or an adapter's."""
@@ -173,10 +178,9 @@ class Learner:
         weights_BL = objective.reduction(batch.response_BL, batch.group_B)
         loss, traces = 0.0, []
         live = batch.response_BL.any(1).nonzero()[:, 0]  # an empty row has no gradient
-        for rows in _microbatches(batch.attention_BL[live].sum(1), self.micro_tokens):
-            part = batch.rows(live[rows])
-            loss_BL, trace = self._term(part, objective)
-            part_loss = (loss_BL * weights_BL[live[rows], : part.ids_BL.shape[1]]).sum()
+        for view in views(self.model, batch, live, self.micro_tokens):
+            loss_BL, trace = self._term(view.of(batch), objective, view.prefix)
+            part_loss = (loss_BL * view.cut(weights_BL)).sum()
             part_loss.backward()  # type: ignore[no-untyped-call]
             loss += part_loss.item()
             traces.append(trace)
@@ -191,9 +195,12 @@ class Learner:
         if norm > 0:
             self.optimizer.step()
 
-    def _term(self, batch: Batch, objective: Objective) -> tuple[Tensor, Trace]:
+    def _term(
+        self, batch: Batch, objective: Objective, prefix: Prefix | None
+    ) -> tuple[Tensor, Trace]:
         """Return the token losses of a micro-batch, and what there is to log of it."""
-        stats = token_stats(self.model, batch, objective.temperature, objective.regularizer.entropy)
+        entropy_gradient = objective.regularizer.entropy
+        stats = token_stats(self.model, batch, objective.temperature, entropy_gradient, prefix)
         mask_BL, dtype = batch.response_BL, stats.logprobs_BL.dtype
         old_BL, ref_BL = batch.old_logprobs_BL.to(dtype), batch.ref_logprobs_BL.to(dtype)
         term = objective.clip(stats.logprobs_BL, old_BL, batch.advantages_B, mask_BL)
@@ -241,10 +248,10 @@ class Learner:
     def _logprobs(self, model: PreTrainedModel, batch: Batch, temperature: float) -> Tensor:
         """Return the log-probabilities of a whole rollout under a model, float64 [B, L]."""
         found_BL = torch.zeros_like(batch.old_logprobs_BL)
-        for rows in _microbatches(batch.attention_BL.sum(1), self.micro_tokens):
-            part = batch.rows(rows)
-            stats = token_stats(model, part, temperature)
-            found_BL[rows, : part.ids_BL.shape[1]] = stats.logprobs_BL.double()
+        live = batch.response_BL.any(1).nonzero()[:, 0]
+        for view in views(model, batch, live, self.micro_tokens):
+            stats = token_stats(model, view.of(batch), temperature, prefix=view.prefix)
+            view.put(stats.logprobs_BL, found_BL)
         return found_BL.masked_fill(~batch.response_BL, 0.0)
 
 
@@ -270,19 +277,6 @@ def _minibatches(batch: Batch, count: int, order: np.random.Generator) -> Iterat
         if len(part):
             chosen = torch.from_numpy(part).to(batch.group_B.device)
             yield torch.isin(batch.group_B, chosen).nonzero()[:, 0]
-
-
-def _microbatches(lengths_B: Tensor, budget: int) -> Iterator[Tensor]:
-    """Yield row numbers, longest rows first, so that rows * longest stays within the budget.
-
-    A row longer than the budget goes alone. Sorting keeps padding small.
-    """
-    order = lengths_B.argsort(descending=True, stable=True)
-    start = 0
-    while start < len(order):
-        size = max(1, budget // int(lengths_B[order[start]]))
-        yield order[start : start + size]
-        start += size
 
 
 def _joined(traces: list[Trace]) -> Trace:

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from grpo_ablate.logprobs import FULL_ELEMENTS, Head, chunked_stats, plain_head
+from grpo_ablate.prefix import Prefix
 from grpo_ablate.types import Advantages, Batch, Groups
 
 
@@ -23,7 +24,11 @@ class TokenStats:
 
 
 def token_stats(
-    model: PreTrainedModel, batch: Batch, temperature: float, entropy_gradient: bool = False
+    model: PreTrainedModel,
+    batch: Batch,
+    temperature: float,
+    entropy_gradient: bool = False,
+    prefix: Prefix | None = None,
 ) -> TokenStats:
     """Run the model over a batch at the temperature its responses were sampled with.
 
@@ -32,28 +37,36 @@ def token_stats(
         batch: B rows.
         temperature: the sampler's, above 0.
         entropy_gradient: see `from_logits`.
+        prefix: what the rows have before them, where that was computed already.
 
     Returns:
         Both statistics, aligned with batch.ids_BL; 0 at position 0, which nothing predicts, and
         where logits are many at every token that is not trained.
     """
+    # without a prefix no mask is needed: padding comes after all that is trained
+    inputs: dict[str, object] = {"input_ids": batch.ids_BL, "use_cache": False}
+    if prefix is not None:
+        inputs = prefix.inputs(batch.ids_BL, batch.attention_BL)
     head = None
     if batch.ids_BL.numel() * model.config.get_text_config().vocab_size > FULL_ELEMENTS:
         head = plain_head(model)
     if head is not None:
-        return _trained_tokens(head, batch, temperature, entropy_gradient)
-    logits = model(input_ids=batch.ids_BL, attention_mask=batch.attention_BL.long()).logits
+        return _trained_tokens(head, inputs, batch, temperature, entropy_gradient)
+    logits = model(**inputs).logits
     stats = from_logits(logits[:, :-1], batch.ids_BL[:, 1:], temperature, entropy_gradient)
     pad = torch.nn.functional.pad
     return TokenStats(pad(stats.logprobs_BL, (1, 0)), pad(stats.entropy_BL, (1, 0)))
 
 
 def _trained_tokens(
-    head: Head, batch: Batch, temperature: float, entropy_gradient: bool
+    head: Head,
+    inputs: dict[str, object],
+    batch: Batch,
+    temperature: float,
+    entropy_gradient: bool,
 ) -> TokenStats:
     """Do what `token_stats` does for trained tokens alone, in the memory of one chunk of logits."""
-    mask = batch.attention_BL.long()
-    hidden = head.decoder(input_ids=batch.ids_BL, attention_mask=mask).last_hidden_state
+    hidden = head.decoder(**inputs).last_hidden_state
     rows_N, columns_N = batch.response_BL.nonzero(as_tuple=True)
     found = chunked_stats(
         hidden[rows_N, columns_N - 1],

@@ -12,8 +12,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_ablate import loss
-from grpo_ablate.learner import Learner, Objective, _microbatches, _minibatches
+from grpo_ablate.learner import Learner, Objective, _minibatches
 from grpo_ablate.models import Policy
+from grpo_ablate.prefix import microbatches
 from grpo_ablate.techniques import clip, lr_batch, reduction, regularizer, tis
 from grpo_ablate.types import Batch
 
@@ -219,7 +220,7 @@ def test_fewer_groups_than_mini_batches():
 def test_micro_batches_respect_the_budget(micro_tokens):
     rows = batch()
     lengths = rows.attention_BL.sum(1)
-    parts = list(_microbatches(lengths, micro_tokens))
+    parts = list(microbatches(lengths, micro_tokens))
     assert sorted(torch.cat(parts).tolist()) == list(range(ROWS))
     for part in parts:
         assert len(part) == 1 or len(part) * lengths[part].max() <= micro_tokens

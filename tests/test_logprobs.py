@@ -69,6 +69,26 @@ def test_float32_gradients_agree_with_float64_to_1e_6():
         assert (a - b).abs().max() < 1e-6 * max(1.0, a.abs().max())
 
 
+def test_half_precision_sums_over_tiles_in_float32():
+    """A sum of hundreds of bfloat16 numbers in bfloat16 loses what one matrix product keeps."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(40, 16, generator=generator)
+    weight = torch.randn(500, 16, generator=generator)
+    ids = torch.randint(500, (40,), generator=generator)
+    gradients = {}
+    for dtype, elements in ((torch.float64, 10**6), (torch.bfloat16, 10**6), (torch.bfloat16, 8)):
+        h, w = (t.bfloat16().to(dtype).requires_grad_() for t in (hidden, weight))
+        chosen, _ = chunked_stats(h, w, ids, 1.0, elements=elements)
+        gradients[dtype, elements] = torch.autograd.grad(chosen.double().sum(), (h, w))
+    exact = gradients[torch.float64, 10**6]
+    for number in range(2):
+        once, tiled = (
+            (gradients[torch.bfloat16, e][number].double() - exact[number]).norm()
+            for e in (10**6, 8)
+        )
+        assert tiled < 1.5 * once
+
+
 def test_a_plain_head_is_found_and_gives_the_models_logits():
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(**SIZES)).eval()

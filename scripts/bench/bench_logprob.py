@@ -48,12 +48,14 @@ def measure(way: str, args: argparse.Namespace) -> dict[str, float]:
     """Time one forward and backward pass; peak in MiB."""
     import torch
 
-    from grpo_ablate.logprobs import CHUNK_ELEMENTS, chunked_stats
+    from grpo_ablate.logprobs import chunked_stats
     from grpo_ablate.loss import from_logits
 
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     hidden = torch.randn(args.tokens, args.hidden, requires_grad=True)
-    weight = (torch.randn(args.vocabulary, args.hidden) * 0.02).requires_grad_()
+    # in place: a temporary would hide the call's own peak
+    weight = torch.empty(args.vocabulary, args.hidden).normal_(0.0, 0.02).requires_grad_()
     ids = torch.randint(args.vocabulary, (args.tokens,))
 
     def full() -> tuple[Any, Any]:
@@ -61,9 +63,7 @@ def measure(way: str, args: argparse.Namespace) -> dict[str, float]:
         return stats.logprobs_BL, stats.entropy_BL
 
     def chunked() -> tuple[Any, Any]:
-        return chunked_stats(
-            hidden, weight, ids, 1.0, args.entropy, args.elements or CHUNK_ELEMENTS
-        )
+        return chunked_stats(hidden, weight, ids, 1.0, args.entropy, args.elements)
 
     ways: dict[str, Callable[[], tuple[Any, Any]]] = {"full": full, "chunked": chunked}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
