@@ -57,7 +57,7 @@ def check_launcher(target: str) -> None:
     Raises:
         ConfigError: with the command that installs it.
     """
-    module = (target.split(".") + [""])[1]
+    module = target.removeprefix("hydra_plugins.").split(".")[0]
     if module not in _LAUNCHERS:
         return
     package, extra = _LAUNCHERS[module]
