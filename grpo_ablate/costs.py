@@ -101,15 +101,14 @@ class Machine:
     bytes: int = BF16
     """A weight's bytes while sampling."""
     overhead: float = 0.0
-    """Seconds a model call costs beside its arithmetic."""
-    measured: bool = False
+    """Seconds a decoding call costs beside its arithmetic."""
+    logit: float = 1e-11
+    """Seconds to sample from one logit: a handful of passes over it, bound by memory."""
 
 
 H200 = Machine("H200", 9.9e14, 4.8e12)
-CPU_CORE = Machine(
-    "one CPU core", 9.1e10, 1.0e10, utilisation=0.25, bytes=FP32, overhead=0.003, measured=True
-)
-"""GEMM and utilisation as measured on a 2-core machine, one thread (docs/bench/scale.csv)."""
+CPU_CORE = Machine("one CPU core", 9.1e10, 1.0e10, 0.54, bytes=FP32, overhead=0.005, logit=1.7e-8)
+"""As measured on a 2-core machine, one thread (docs/bench/scale.csv); bandwidth is a guess."""
 
 
 def forward_flops(shape: Shape, tokens: float, context: float) -> float:
@@ -159,7 +158,8 @@ def push_bytes(shape: Shape, size: int = BF16) -> int:
 def generate_seconds(shape: Shape, work: Work, machine: Machine, devices: int = 1) -> float:
     """Seconds of sampling: prefill by arithmetic, then `response` decoding calls.
 
-    A decoding call takes the longer of its arithmetic and of reading weights and cache once.
+    A decoding call takes the longer of its arithmetic and of reading weights and cache once, and
+    then samples from rows · V logits.
     """
     rows = work.rows / devices
     rate = machine.flops * machine.utilisation
@@ -168,7 +168,7 @@ def generate_seconds(shape: Shape, work: Work, machine: Machine, devices: int = 
     compute = forward_flops(shape, rows, context) / rate
     read = shape.multiplied * machine.bytes + kv_bytes(shape, rows * context, machine.bytes)
     call = max(compute, read / (machine.bandwidth * machine.decode)) + machine.overhead
-    return prefill + work.response * call
+    return prefill + work.response * (call + rows * shape.vocabulary * machine.logit)
 
 
 def learn_seconds(shape: Shape, work: Work, machine: Machine, devices: int = 1) -> float:

@@ -1,4 +1,4 @@
-"""How a step grows with rows, length and vocabulary, and with runs at once; beside the cost model.
+"""How a step grows with rows, length and vocabulary, and with runs at once.
 
 python scripts/bench/bench_scale.py [--rounds 3] [--full] [--out docs/bench/scale.csv]
 
@@ -162,16 +162,13 @@ def main() -> None:
             before = found.get(case, (took, 0.0))[0]
             found[case] = min(before, took), os.getloadavg()[0]
             print(f"round {number + 1}: {case}: {took:.3f} s", flush=True)
-    rows = [
-        vars(case) | {"seconds": took, "predicted": predicted(case), "load": load}
-        for case, (took, load) in found.items()
-    ]
+    rows = [vars(case) | {"seconds": took, "load": load} for case, (took, load) in found.items()]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with args.out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         for row in rows:
-            rounded = {key: round(row[key], 4) for key in ("seconds", "predicted", "load")}
+            rounded = {key: round(row[key], 4) for key in ("seconds", "load")}
             writer.writerow(row | rounded)
     print("\n".join(doublings(rows)))
 
