@@ -94,6 +94,8 @@ def _parallel(overrides: Sequence[str]) -> int:
     typed = [
         text.partition("=")[2] for text in overrides if text.startswith("hydra.launcher.n_jobs=")
     ]
+    if not typed and "hydra/launcher=local" in overrides:
+        return devices.runs_at_once()
     return int(typed[0]) if typed and typed[0].isdigit() else 1
 
 
