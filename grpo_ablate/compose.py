@@ -28,7 +28,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from grpo_ablate import arms
+from grpo_ablate import arms, devices, extras
 from grpo_ablate.files import write_atomic
 from grpo_ablate.manifest import config_hash
 from grpo_ablate.variants import ConfigError, hint
@@ -62,13 +62,14 @@ def config_dir() -> Path:
 
 
 def register_resolvers() -> None:
-    """Teach OmegaConf `${arm_name:}`, the arm's name as derived from the job's own overrides."""
+    """Teach OmegaConf the arm's name, by the job's own overrides, and what this machine holds."""
 
     def name(*, _root_: DictConfig) -> str:
         hydra = _root_.hydra
         return arms.arm_name(hydra.runtime.choices, [str(o) for o in hydra.overrides.task])
 
     OmegaConf.register_new_resolver("arm_name", name, replace=True)
+    OmegaConf.register_new_resolver("runs_at_once", devices.runs_at_once, replace=True)
 
 
 def plan(args: argparse.Namespace) -> tuple[list[Job], bool]:
@@ -90,6 +91,7 @@ def plan(args: argparse.Namespace) -> tuple[list[Job], bool]:
         many = mode == RunMode.MULTIRUN
         typed = seed_first(args.overrides)
         lists = _sweep(hydra, name, typed) if many else [typed]
+        _refuse_idle_launcher([] if many else typed)
         flags = ("--config-dir", args.config_dir) if args.config_dir else ()
         composer = _Composer(hydra, name, many, flags)
         jobs = [composer.job(overrides) for overrides in lists]
@@ -212,7 +214,9 @@ def _sweep(hydra: Hydra, name: str, overrides: Sequence[str]) -> list[list[str]]
     parser = OverridesParser.create(config_loader=hydra.config_loader)
     typed = parser.parse_overrides(list(overrides))
     fixed = [str(o.input_line) for o in typed if not o.is_sweep_override()]
-    node = hydra.compose_config(name, fixed, run_mode=RunMode.MULTIRUN).hydra.sweeper
+    composed = hydra.compose_config(name, fixed, run_mode=RunMode.MULTIRUN).hydra
+    extras.check_launcher(str(composed.launcher._target_))
+    node = composed.sweeper
     if not str(node._target_).endswith("BasicSweeper"):
         raise ConfigError(
             f"hydra/sweeper {node._target_} chooses jobs as it goes; arms × seeds are planned"
@@ -222,6 +226,13 @@ def _sweep(hydra: Hydra, name: str, overrides: Sequence[str]) -> list[list[str]]
     hydras = [o for o in overrides if arms.key_of(o).startswith(("hydra.", "hydra/"))]
     parsed = parser.parse_overrides(params + [o for o in overrides if o not in hydras])
     return [[*hydras, *job] for job in BasicSweeper.split_arguments(parsed, None)[0]]
+
+
+def _refuse_idle_launcher(overrides: Sequence[str]) -> None:
+    """Refuse a launcher for a single run: Hydra would ignore it and train right here."""
+    for text in overrides:
+        if arms.key_of(text) == "hydra/launcher" and not text.endswith("=basic"):
+            raise ConfigError(f"{text} starts the runs of a sweep: add -m (with seed=1, say)")
 
 
 @contextmanager

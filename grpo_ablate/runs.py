@@ -21,7 +21,7 @@ from grpo_ablate.files import (
     write_atomic,
     write_json,
 )
-from grpo_ablate.interrupt import stopping
+from grpo_ablate.interrupt import stopping, warned_first
 from grpo_ablate.manifest import config_hash, describe, load_config
 from grpo_ablate.variants import ConfigError
 
@@ -168,7 +168,8 @@ def start(folder: Path) -> str:
             start_new_session=True,
         )
         try:
-            code = child.wait()
+            with warned_first(child.pid):
+                code = child.wait()
         except BaseException:
             _end(child)
             _bury(folder, -signal.SIGTERM, child.pid)

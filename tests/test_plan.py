@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from grpo_ablate import costs
 from grpo_ablate.__main__ import main
 from grpo_ablate.analysis.design import dead_share
 from grpo_ablate.analysis.power import resolution
@@ -55,9 +56,9 @@ def test_hours_follow_from_steps_left_and_the_pace_of_earlier_runs(swept):
 def test_what_nothing_is_known_of_is_said_to_be_unknown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = command.build(plan(*SMALL, "clip=clip_higher", "-m", "seed=1,2"), parallel=1)
-    assert found["hours"] is None and found["sees"] is None and found["dead"] is None
+    assert found["sees"] is None and found["dead"] is None
     text = command.render(found)
-    assert "hours unknown, since no earlier run" in text and "run `probe` first" in text
+    assert "an estimate: no earlier run is here" in text and "run `probe` first" in text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -91,3 +92,26 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(["plan", *SMALL, "+experiment=nothing"]) == 2
     assert "nothing" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_an_earlier_run_hours_follow_from_the_cost_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    jobs = plan(*SMALL, "clip=clip_higher", "-m", "seed=1,2")
+    found = command.build(jobs, 1, command._machine(None, None))
+    shape, work = costs.shape_of("embedded:tiny"), costs.work_of(jobs[0].config)
+    seconds = costs.step_seconds(shape, work, costs.CPU_CORE)
+    assert found["arms"][0]["ground"] == "cost model"
+    assert found["hours"] == pytest.approx(2 * 300 * seconds / 3600)
+    slower = command.build(jobs, 1, command._machine(1e9, 0.5))
+    assert slower["assumes"]["share"] == 0.5 and slower["hours"] != found["hours"]
+    for job in jobs:
+        job.config["model"]["path"] = "somebody/unheard-of"
+    unknown = command.build(jobs, 1)
+    assert unknown["hours"] is None and "no config.json of the model" in command.render(unknown)
+
+
+@pytest.mark.parametrize("flag", ["--flops=-1", "--utilisation=2", "--flops=nan"])
+def test_an_impossible_device_is_refused(flag, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", flag, *SMALL]) == 2
+    assert flag.partition("=")[0] in capsys.readouterr().err

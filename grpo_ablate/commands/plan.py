@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from hydra._internal.utils import get_args_parser
 from rich.table import Table
 
-from grpo_ablate import compose, config, liveness, study
+from grpo_ablate import compose, config, costs, devices, liveness, study
 from grpo_ablate.analysis import power, report
 from grpo_ablate.analysis.design import dead_shares
 from grpo_ablate.analysis.load import read_study
@@ -32,13 +33,16 @@ def main(argv: list[str]) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m grpo_ablate plan", add_help=False)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--flops", type=float, help="of a GPU at best; an H200 has 9.9e14")
+    parser.add_argument("--utilisation", type=float, help="share of it that training reaches")
     own, rest = parser.parse_known_args(argv)
     try:
         args = get_args_parser().parse_intermixed_args(rest)
         jobs, _ = compose.plan(args)
         for job in jobs:
             config.check(job.config)
-        found = build(jobs, _parallel(args.overrides))
+        machine = _machine(own.flops, own.utilisation)
+        found = build(jobs, _parallel(args.overrides), machine)
     except ConfigError as error:
         print(f"grpo_ablate: {error}", file=sys.stderr)
         return 2
@@ -46,16 +50,32 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def build(jobs: Sequence[compose.Job], parallel: int) -> dict[str, Any]:
+def _machine(flops: float | None, utilisation: float | None) -> costs.Machine:
+    """Return what an estimate assumes: this machine's kind of device, or what was typed."""
+    for name, value in (("--flops", flops), ("--utilisation", utilisation)):
+        if value is not None and not 0 < value < float("inf"):
+            raise ConfigError(f"{name} must be above 0, got {value:g}")
+    if utilisation is not None and utilisation > 1:
+        raise ConfigError(f"--utilisation is a share of the GPU's FLOP/s, got {utilisation:g}")
+    known = costs.H200 if flops or devices.visible() else costs.CPU_CORE
+    if flops:
+        known = replace(known, name=f"a GPU of {flops:.3g} FLOP/s", flops=flops)
+    return replace(known, utilisation=utilisation) if utilisation else known
+
+
+def build(
+    jobs: Sequence[compose.Job], parallel: int, machine: costs.Machine = costs.CPU_CORE
+) -> dict[str, Any]:
     """Return the plan as plain values.
 
     Args:
         jobs: of the command line.
         parallel: runs at once.
+        machine: a run's device, for arms without an earlier run.
     """
     output_dir = Path(jobs[0].config["output_dir"])
     pace = _pace(output_dir)
-    rows = [_arm(arm, jobs, pace) for arm in dict.fromkeys(job.arm for job in jobs)]
+    rows = [_arm(arm, jobs, pace, machine) for arm in dict.fromkeys(job.arm for job in jobs)]
     known = [row["hours"] for row in rows]
     total = None if None in known else sum(known) / parallel
     return {
@@ -63,6 +83,7 @@ def build(jobs: Sequence[compose.Job], parallel: int) -> dict[str, Any]:
         "runs": len(jobs),
         "parallel": parallel,
         "hours": total,
+        "assumes": {"device": machine.name, "flops": machine.flops, "share": machine.utilisation},
         "sees": _sees(jobs, output_dir),
         "dead": _dead(output_dir),
     }
@@ -73,6 +94,8 @@ def _parallel(overrides: Sequence[str]) -> int:
     typed = [
         text.partition("=")[2] for text in overrides if text.startswith("hydra.launcher.n_jobs=")
     ]
+    if not typed and "hydra/launcher=local" in overrides:
+        return devices.runs_at_once()
     return int(typed[0]) if typed and typed[0].isdigit() else 1
 
 
@@ -86,12 +109,17 @@ def _pace(output_dir: Path) -> dict[str, float]:
     return {arm: fmean(values) for arm, values in found.items()}
 
 
-def _arm(arm: str, jobs: Sequence[compose.Job], pace: Mapping[str, float]) -> dict[str, Any]:
+def _arm(
+    arm: str, jobs: Sequence[compose.Job], pace: Mapping[str, float], machine: costs.Machine
+) -> dict[str, Any]:
     """Return one arm's runs: what is done, what is to do, and how long that may take."""
     mine = [job for job in jobs if job.arm == arm]
     states = {job.config["seed"]: _state(job) for job in mine}
     todo = {seed: steps for seed, (state, steps) in states.items() if state != "complete"}
     rate = pace.get(arm, pace.get(mine[0].baseline))
+    ground = "earlier runs"
+    if rate is None:
+        rate, ground = _estimate(mine[0].config, machine), "cost model"
     return {
         "arm": arm,
         "baseline": mine[0].baseline,
@@ -99,8 +127,15 @@ def _arm(arm: str, jobs: Sequence[compose.Job], pace: Mapping[str, float]) -> di
         "seeds": {str(seed): state for seed, (state, _) in states.items()},
         "steps_to_do": sum(todo.values()),
         "seconds_per_step": rate,
+        "ground": None if rate is None else ground,
         "hours": None if todo and rate is None else sum(todo.values()) * (rate or 0.0) / 3600,
     }
+
+
+def _estimate(config: Mapping[str, Any], machine: costs.Machine) -> float | None:
+    """Return seconds a step by the cost model; None where the model's shape is not at hand."""
+    shape = costs.shape_of(config["model"]["path"])
+    return None if shape is None else costs.step_seconds(shape, costs.work_of(config), machine)
 
 
 def _state(job: compose.Job) -> tuple[str, int]:
@@ -161,7 +196,17 @@ def render(found: Mapping[str, Any]) -> str:
 def _summary(found: Mapping[str, Any]) -> list[str]:
     lines = [f"{found['runs']} runs, {found['parallel']} at once: "]
     if found["hours"] is None:
-        lines[0] += "hours unknown, since no earlier run of these arms or their baseline is here"
+        lines[0] += (
+            "hours unknown, since no earlier run of these arms or their baseline is here, and no"
+            " config.json of the model either"
+        )
+    elif any(row["ground"] == "cost model" for row in found["arms"]):
+        known = found["assumes"]
+        lines[0] += (
+            f"about {found['hours']:.1f} hours, an estimate: no earlier run is here, so by the cost"
+            f" model with full-length answers, on {known['device']} at {known['share']:.0%} of"
+            f" {known['flops']:.3g} FLOP/s (--flops, --utilisation)"
+        )
     else:
         lines[0] += f"about {found['hours']:.1f} hours, at the pace of earlier runs here"
     if (sees := found["sees"]) is None:
