@@ -24,6 +24,7 @@ TOP_LEVEL: dict[str, Any] = {
     "log_every": Count,
     "eval_every": Count,
     "threads": Annotated[int, Range(1, 1024)],
+    "ranks": Annotated[int, Range(1, 64)],
     "output_dir": str,
     "preflight": Literal["warn", "refuse", "off"],
 }

@@ -30,6 +30,8 @@ def main(folder: Path) -> int:
         INTERRUPTED, PAUSED.
     """
     config = load_config(folder)
+    if "RANK" in os.environ:  # started by rank 0, which holds the lock
+        return _follow(folder, config)
     try:
         with lock(folder / ".lock", patience=2.0):
             return _run(folder, config)
