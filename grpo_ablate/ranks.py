@@ -159,7 +159,7 @@ def started(folder: Path, count: int) -> Iterator[None]:
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
     children = [
         subprocess.Popen(
-            [sys.executable, "-m", "grpo_ablate.worker", str(folder)],
+            [sys.executable, "-m", "grpo_ablate.worker", str(folder), "follow"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,  # rank 0 prints the same; errors of any rank are in the log
             env={**os.environ, **where, "RANK": str(number)},

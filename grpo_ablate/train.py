@@ -70,7 +70,7 @@ def _train(
             keeper.save(progress)
         if stop and step < steps:
             return records.end("interrupted", f"stopped after step {step}")
-    return records.end("complete", best=keeper.best())
+    return records.end("complete", best=ranks.of_first(keeper.best))
 
 
 def _step(stages: Stages, config: Mapping[str, Any], progress: Progress) -> str:
