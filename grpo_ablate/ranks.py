@@ -120,7 +120,9 @@ class Dealt:
         def in_order(name: str) -> list[Any]:
             columns = [iter(getattr(part, name)) for part in parts]
             return [
-                next(columns[prompt % size()]) for prompt in range(len(prompt_ids)) for _ in range(n)
+                next(columns[prompt % size()])
+                for prompt in range(len(prompt_ids))
+                for _ in range(n)
             ]
 
         cached = in_order("cached") if any(part.cached for part in parts) else []
