@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.torch import load_file
 
 from grpo_ablate.files import read_json
 from tests.conftest import SMALL, shell, start
@@ -46,6 +47,13 @@ def one(tmp_path_factory):
 def same(found, wanted):
     assert metrics(wanted)["optim/grad_norm"].max() > 0
     np.testing.assert_allclose(metrics(found), metrics(wanted), rtol=1e-6, atol=1e-9)
+    memory, whole = (
+        load_file(f / "checkpoints/step=3/optimizer.safetensors") for f in (found, wanted)
+    )
+    assert memory.keys() == whole.keys()
+    for name, mean in whole.items():  # AdamW's mean is a sum of gradients
+        if ".exp_avg." in name:
+            assert (memory[name] - mean).norm() <= 1e-6 * mean.norm(), name
 
 
 def test_two_ranks_give_the_numbers_of_one(one, tmp_path):
