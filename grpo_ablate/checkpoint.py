@@ -21,6 +21,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from grpo_ablate import ranks
 from grpo_ablate.files import read_json, write_json
 from grpo_ablate.knobs import Count, Index
 from grpo_ablate.types import AdvantageState
@@ -66,7 +67,7 @@ class Checkpoints:
         return self.every > 0 and step % self.every == 0
 
     def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Write a checkpoint, then remove those that need not be kept.
+        """Write a checkpoint, then remove those that need not be kept; rank 0 alone does.
 
         Everything goes to a temporary folder, each file and the folder itself to disk, and then
         the folder gets its name in one act.
@@ -76,6 +77,8 @@ class Checkpoints:
             tensors: `model.*` and `optimizer.*`.
             state: JSON; `score` (selection accuracy or None) decides about keep_best.
         """
+        if ranks.rank():
+            return
         self.folder.mkdir(exist_ok=True)
         self._sweep_up()
         temporary = self.folder / f".step={step}.tmp"
@@ -146,7 +149,9 @@ class Checkpoints:
         return {key: first[key] for key in ("step", "score", "test")}
 
     def drop_after(self, step: int) -> None:
-        """Remove all checkpoints later than a step, the latest first."""
+        """Remove all checkpoints later than a step, the latest first; rank 0 alone does."""
+        if ranks.rank():
+            return
         for later in reversed([s for s in self.steps() if s > step]):
             self._remove(later)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from grpo_ablate import assets, knobs, monitor, study, variants
+from grpo_ablate import assets, devices, knobs, monitor, study, variants
 from grpo_ablate.extras import check_installed
 from grpo_ablate.knobs import Count, Range
 from grpo_ablate.prompts import encode
@@ -24,6 +24,7 @@ TOP_LEVEL: dict[str, Any] = {
     "log_every": Count,
     "eval_every": Count,
     "threads": Annotated[int, Range(1, 1024)],
+    "ranks": Annotated[int, Range(1, 64)],
     "output_dir": str,
     "preflight": Literal["warn", "refuse", "off"],
 }
@@ -60,8 +61,26 @@ def check(config: Mapping[str, Any]) -> list[str]:
     refused = findings(config, "refuse")
     if refused:
         raise ConfigError(refused[0])
+    _check_ranks(config)
     _check_model(config)
     return findings(config, "warn")
+
+
+def _check_ranks(config: Mapping[str, Any]) -> None:
+    """Refuse ranks that would have nothing to do, or no GPU, or an engine that fills its own."""
+    count, prompts = config["ranks"], config["lr_batch"]["prompts"]
+    if count == 1:
+        return
+    if count > prompts:
+        raise ConfigError(f"ranks={count} exceeds lr_batch.prompts={prompts}; lower ranks")
+    if config["engine"]["name"] != "transformers":
+        raise ConfigError(
+            f"ranks={count} needs engine=transformers, not engine={config['engine']['name']};"
+            " set ranks=1"
+        )
+    gpus = devices.visible()
+    if gpus and count > len(gpus):
+        raise ConfigError(f"ranks={count} exceeds the {len(gpus)} visible GPUs; lower ranks")
 
 
 def _check_model(config: Mapping[str, Any]) -> None:

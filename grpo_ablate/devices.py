@@ -7,7 +7,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,24 +39,28 @@ class Claim:
 
 
 @contextmanager
-def claim(poll: float = 1.0) -> Iterator[Claim]:
-    """Hold the first free GPU, waiting while there is none.
+def claim(count: int = 1, *, poll: float = 1.0) -> Iterator[Claim]:
+    """Hold the first free GPUs, waiting while there are too few; none is held meanwhile.
 
     Args:
+        count: GPUs for one process and its ranks.
         poll: seconds between looks.
     """
     names = visible()
-    with ExitStack() as held:
-        while names:
+    if names and count > len(names):
+        raise ValueError(f"ranks={count} needs as many GPUs, {len(names)} are visible; lower ranks")
+    while names:
+        with ExitStack() as held:
+            got: dict[str, int] = {}
             for name in names:
-                try:
-                    descriptor = held.enter_context(lock(_lock_file(name)))
-                except LockHeldError:
-                    continue
-                yield Claim({"CUDA_VISIBLE_DEVICES": name}, (descriptor,))
+                if len(got) < count:
+                    with suppress(LockHeldError):
+                        got[name] = held.enter_context(lock(_lock_file(name)))
+            if len(got) == count:
+                yield Claim({"CUDA_VISIBLE_DEVICES": ",".join(got)}, tuple(got.values()))
                 return
-            time.sleep(poll)
-        yield Claim({}, ())
+        time.sleep(poll)
+    yield Claim({}, ())
 
 
 def _lock_file(name: str) -> Path:

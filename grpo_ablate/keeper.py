@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from grpo_ablate import ranks
 from grpo_ablate.checkpoint import Checkpoints, Progress
 from grpo_ablate.evaluation import Evaluation
 from grpo_ablate.learner import Learner
@@ -49,11 +50,13 @@ class Keeper:
         """
         step = self._checkpoints.newest()
         self.fresh = step is None
+        ranks.barrier()  # all look before rank 0 begins to write
         self.records.start(columns, anew=self.fresh)
         if step is None:
             return Progress()
+        found = self._read(step)
         self._checkpoints.drop_after(step)  # damaged ones: they will be written again
-        return self._load(step, events=True)
+        return self._become(*found, events=True)
 
     def rollback(self) -> Progress:
         """Go back to the newest checkpoint from before the alarm, and on at a lower rate.
@@ -71,9 +74,9 @@ class Keeper:
             raise StoppedError(f"{sentry.reason}; no healthy checkpoint to roll back to")
         sentry.rolled_back()
         rate, count = sentry.lr_factor, sentry.rollbacks
-        state = checkpoints.state(target)
+        state, tensors = self._read(target)
         checkpoints.drop_after(target)
-        progress = self._load(target, events=False)
+        progress = self._become(state, tensors, events=False)
         sentry.lr_factor, sentry.rollbacks = rate, count
         position = self.records.position()
         self._write(progress, position, state["score"], state["test"], healthy=True)
@@ -83,9 +86,16 @@ class Keeper:
         """Return step, selection and test accuracy of the best checkpoint kept."""
         return self._checkpoints.best()
 
-    def _load(self, step: int, *, events: bool) -> Progress:
-        state: dict[str, Any] = self._checkpoints.state(step)
-        tensors: dict[str, Tensor] = self._checkpoints.tensors(step)
+    def _read(self, step: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Read a checkpoint on every rank before rank 0 changes anything on disk."""
+        found = self._checkpoints.state(step), self._checkpoints.tensors(step)
+        ranks.barrier()
+        return found
+
+    def _become(
+        self, state: dict[str, Any], tensors: dict[str, Tensor], *, events: bool
+    ) -> Progress:
+        step: int = state["step"]
         self._learner.load_state(tensors)
         self._scores = {} if state["score"] is None else {step: (state["score"], state["test"])}
         self._sentry.load_state(state["sentry"])

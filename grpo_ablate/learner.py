@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from grpo_ablate import ranks
 from grpo_ablate.knobs import Count, Decay, NonNegative, Positive
 from grpo_ablate.loss import token_stats
 from grpo_ablate.models import Policy
@@ -177,15 +178,15 @@ class Learner:
         # one denominator for the whole optimizer step, whatever the micro-batches are
         weights_BL = objective.reduction(batch.response_BL, batch.group_B)
         loss, traces = 0.0, []
-        live = batch.response_BL.any(1).nonzero()[:, 0]  # an empty row has no gradient
-        for view in views(self.model, batch, live, self.micro_tokens):
+        for view in views(self.model, batch, _own(batch), self.micro_tokens):
             loss_BL, trace = self._term(view.of(batch), objective, view.prefix)
             part_loss = (loss_BL * view.cut(weights_BL)).sum()
             part_loss.backward()  # type: ignore[no-untyped-call]
             loss += part_loss.item()
             traces.append(trace)
+        ranks.sum_gradients(self._trained().values())
         norm = torch.nn.utils.clip_grad_norm_(self._trained().values(), max_grad_norm).item()
-        return loss, norm, _joined(traces)
+        return sum(ranks.gather(loss)), norm, _joined(ranks.gather(_joined(traces)))
 
     def _apply(self, norm: float) -> None:
         """Step, unless the gradient is exactly 0.
@@ -248,11 +249,19 @@ class Learner:
     def _logprobs(self, model: PreTrainedModel, batch: Batch, temperature: float) -> Tensor:
         """Return the log-probabilities of a whole rollout under a model, float64 [B, L]."""
         found_BL = torch.zeros_like(batch.old_logprobs_BL)
-        live = batch.response_BL.any(1).nonzero()[:, 0]
-        for view in views(model, batch, live, self.micro_tokens):
+        for view in views(model, batch, _own(batch), self.micro_tokens):
             stats = token_stats(model, view.of(batch), temperature, prefix=view.prefix)
             view.put(stats.logprobs_BL, found_BL)
+        ranks.sum_(found_BL)
         return found_BL.masked_fill(~batch.response_BL, 0.0)
+
+
+def _own(batch: Batch) -> Tensor:
+    """Return the rows with a trained token that are this rank's: whole groups, dealt in turn."""
+    live_R = batch.response_BL.any(1).nonzero()[:, 0]  # an empty row has no gradient
+    groups = torch.unique(batch.group_B[live_R])
+    own = groups[ranks.mine(len(groups))]
+    return live_R[torch.isin(batch.group_B[live_R], own)]
 
 
 def _finite(norm: float, loss: float, batch: Batch) -> Literal["apply"]:

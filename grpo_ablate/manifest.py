@@ -18,7 +18,7 @@ from grpo_ablate.files import read_json
 from grpo_ablate.inputs import fingerprints
 from grpo_ablate.monitor import acting
 
-NOT_HASHED = ("arm", "output_dir", "study", "checkpoint", "judge", "preflight", "tracker")
+NOT_HASHED = ("arm", "output_dir", "study", "checkpoint", "judge", "preflight", "ranks", "tracker")
 """Keys that say where a run lies, how it is called, saved, judged and shown, not what it does."""
 
 _PACKAGE = Path(__file__).parent

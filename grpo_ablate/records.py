@@ -150,3 +150,47 @@ class Records:
     def _seconds(self) -> float:
         """Return the time at work, by a clock that nobody sets back."""
         return self._earlier + time.monotonic() - self._began
+
+
+class Silent(Records):
+    """What a rank other than 0 records: nothing."""
+
+    def __init__(self, folder: Path, config_hash: str) -> None:
+        """Name the folder, whose checkpoints every rank reads."""
+        self.folder, self.hash = folder, config_hash
+
+    def start(self, score_columns: Sequence[str], *, anew: bool = True) -> None:
+        """Leave the tables to rank 0."""
+
+    def position(self) -> dict[str, Any]:
+        """Return nothing: rank 0 saves."""
+        return {}
+
+    def go_back(self, position: Mapping[str, Any], step: int, *, events: bool = True) -> None:
+        """Leave the files to rank 0."""
+
+    def event(self, line: Mapping[str, Any]) -> None:
+        """Leave it to rank 0."""
+
+    def dump(self, name: str, text: str) -> Path:
+        """Leave it to rank 0."""
+        return self.folder / "dumps" / name
+
+    def progress(self, step: int, row: Mapping[str, Weighted]) -> None:
+        """Leave it to rank 0."""
+
+    def metrics(self, step: int, row: Mapping[str, float]) -> None:
+        """Leave it to rank 0."""
+
+    def histograms(self, step: int, found: Mapping[str, Any]) -> None:
+        """Leave it to rank 0."""
+
+    def evaluation(self, step: int, evaluation: Evaluation) -> None:
+        """Leave it to rank 0."""
+
+    def end(self, state: str, reason: str = "", best: Mapping[str, Any] | None = None) -> str:
+        """Return the state."""
+        return state
+
+    def failed(self, error: BaseException) -> None:
+        """Leave it to rank 0, which hears of it."""

@@ -157,7 +157,10 @@ def run(folder: Path) -> str:
 def start(folder: Path) -> str:
     """Run or resume a folder; return the state its status.json ends in."""
     command = [sys.executable, "-m", "grpo_ablate.worker", str(folder)]
-    with devices.claim() as claim, (folder / "worker.log").open("a") as log:
+    with (
+        devices.claim(load_config(folder).get("ranks", 1)) as claim,
+        (folder / "worker.log").open("a") as log,
+    ):
         child = subprocess.Popen(
             command,
             stdout=log,

@@ -14,6 +14,7 @@ from types import FrameType
 
 from torch import Tensor
 
+from grpo_ablate import ranks
 from grpo_ablate.types import Problem, Task
 
 
@@ -50,7 +51,8 @@ class Judge:
             RewardFaultError: it failed on more than the allowed share.
         """
         faults: list[str] = []
-        rewards = [self._one(task, *pair, faults) for pair in zip(problems, texts, strict=True)]
+        pairs = list(zip(problems, texts, strict=True))
+        rewards = ranks.of_first(lambda: [self._one(task, *pair, faults) for pair in pairs])
         if len(faults) > self.max_fault_share * len(rewards):
             raise RewardFaultError(
                 f"the reward function failed on {len(faults)} of {len(rewards)} responses, above"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_ablate import ranks
 from grpo_ablate.evaluation import HeldOut
 from grpo_ablate.keeper import Keeper
 from grpo_ablate.learner import Learner, Objective
@@ -78,7 +79,9 @@ def assemble(config: Mapping[str, Any], records: Records) -> Stages:
     """Bind every node of a checked configuration to the code it names."""
     policy: Policy = bind("model", config["model"])()
     task = bind("task", config["task"])()
-    engine = bind("engine", config["engine"], policy)()
+    engine: Engine = bind("engine", config["engine"], policy)()
+    if ranks.size() > 1:
+        engine = ranks.Dealt(engine)
     penalty = config["length_penalty"]
     interval = {bound: penalty[bound] for bound in ("low", "high") if bound in penalty}
     alarms = bind("monitor", config["monitor"], Limits(**interval))()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
+from grpo_ablate import ranks
 from grpo_ablate.checkpoint import Progress
 from grpo_ablate.distributions import distributions
 from grpo_ablate.loss import pack
@@ -64,12 +65,12 @@ def _train(
         if step == steps or step % config["eval_every"] == 0:
             keeper.score(step, evaluation := stages.evaluate())
             records.evaluation(step, evaluation)
-        stop = interrupted()
+        stop = ranks.of_first(interrupted)
         if stop or step == steps or keeper.due(step):
             keeper.save(progress)
         if stop and step < steps:
             return records.end("interrupted", f"stopped after step {step}")
-    return records.end("complete", best=keeper.best())
+    return records.end("complete", best=ranks.of_first(keeper.best))
 
 
 def _step(stages: Stages, config: Mapping[str, Any], progress: Progress) -> str:
@@ -96,13 +97,15 @@ def _step(stages: Stages, config: Mapping[str, Any], progress: Progress) -> str:
     if update.halted:
         return stages.sentry.verdict
     stages.engine.push(policy.model)
-    row = step_metrics(
-        rollout,
-        advantages,
-        update,
-        moved=config["arm"]["moves"] or [],
-        filters=stages.collector.sampling.filters,
-        seconds=time.perf_counter() - started,
+    row = ranks.of_first(  # an alarm may look at the clock, and all must heed the same alarm
+        lambda: step_metrics(
+            rollout,
+            advantages,
+            update,
+            moved=config["arm"]["moves"] or [],
+            filters=stages.collector.sampling.filters,
+            seconds=time.perf_counter() - started,
+        )
     )
     outcome = stages.sentry.after(step, row, batch)
     if outcome != "pause":

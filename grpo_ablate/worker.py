@@ -1,5 +1,7 @@
 """One run in one process: `python -m grpo_ablate.worker FOLDER`.
 
+With `ranks` above 1 it is rank 0 and starts the others itself (see `ranks.py`).
+
 A process of its own gives each arm × seed a clean slate: random state, GPU memory, engine and
 tracker cannot leak from run to run, and a run that dies takes no other with it.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import sys
 from pathlib import Path
 
@@ -46,20 +49,20 @@ def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
     import torch
     from transformers.utils import logging
 
+    from grpo_ablate import ranks
     from grpo_ablate.records import Records
     from grpo_ablate.train import train
     from grpo_ablate.variants import bind
 
     logging.disable_progress_bar()
-    torch.set_num_threads(config["threads"])
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # determinism on a GPU needs it
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    _prepare(config)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     records = Records(folder, wanted, source_hash(), config["steps"], device=device)
     with bind("tracker", config["tracker"])()(folder):
         try:
             check_unchanged(config, read_json(folder / "manifest.json"))
-            state = train(config, records, interrupt)
+            with ranks.started(folder, config.get("ranks", 1)):
+                state = train(config, records, interrupt)
         except BaseException as error:
             try:
                 records.failed(error)
@@ -69,5 +72,33 @@ def _run(folder: Path, config: dict) -> int:  # type: ignore[type-arg]
     return _CODES[state]
 
 
+def follow(folder: Path) -> int:
+    """Be another rank of the run that rank 0 has locked, until it ends."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # rank 0 says when to stop
+    config = load_config(folder)
+    wanted = config_hash(config)
+    config = deviated(folder, config)
+    from grpo_ablate import ranks
+    from grpo_ablate.records import Silent
+    from grpo_ablate.train import train
+
+    _prepare(config)
+    ranks.follow()
+    state = train(config, Silent(folder, wanted))
+    ranks.barrier()
+    return _CODES[state]
+
+
+def _prepare(config: dict) -> None:  # type: ignore[type-arg]
+    """Make torch compute the same each time."""
+    import torch
+
+    torch.set_num_threads(config["threads"])
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # determinism on a GPU needs it
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
 if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1])))
+    work = follow if sys.argv[2:] == ["follow"] else main
+    raise SystemExit(work(Path(sys.argv[1])))

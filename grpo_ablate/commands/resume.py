@@ -16,7 +16,18 @@ from grpo_ablate.files import is_locked, read_json, write_json
 from grpo_ablate.manifest import changed, deviated, load_config
 from grpo_ablate.variants import GROUPS, ConfigError, hint
 
-FIXED = ("seed", "study", "output_dir", "arm", "model", "task", "threads", "evaluation", "judge")
+FIXED = (
+    "seed",
+    "study",
+    "output_dir",
+    "arm",
+    "model",
+    "task",
+    "threads",
+    "ranks",
+    "evaluation",
+    "judge",
+)
 """What a run is: a resume may not change it."""
 
 _ABSENT = "(absent)"
