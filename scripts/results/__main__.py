@@ -36,15 +36,17 @@ def main(argv: Sequence[str]) -> None:
 
 
 def keep(outputs: Path, target: Path) -> None:
-    """Copy what the page is made from: no weights, no samples, nothing about this machine."""
+    """Copy what the page is made from, of complete runs: no weights, no samples."""
     for source in sorted(outputs.rglob("manifest.json")):
         folder = source.parent
+        status = read_json(folder / "status.json")
+        if status.get("state") != "complete":
+            continue
         copy = target / folder.relative_to(outputs)
         copy.mkdir(parents=True, exist_ok=True)
         for name in KEPT:
             if (folder / name).is_file():
                 shutil.copy(folder / name, copy / name)
-        status = read_json(folder / "status.json")
         write_json(copy / "status.json", {key: status[key] for key in STATUS if key in status})
     for name in ("study.yaml", "probe/probe.json", "order.json", "ORDER.md", "ladder.png"):
         for source in sorted(outputs.rglob(name)):

@@ -67,7 +67,7 @@ CLAIMS: list[tuple[str, str, int, Value]] = [
     ("C6", "clip-higher: entropy above standard", 1, difference(CLIP, BASE, "policy/entropy")),
     ("E", "clip-higher: shorter than standard", -1,
      difference(CLIP, BASE, "completion/length_mean")),
-    ("S5", "dynamic sampling: not worse than standard", 1, difference(DYNAMIC, BASE, "score")),
+    ("E", "dynamic sampling: accuracy above standard", 1, difference(DYNAMIC, BASE, "score")),
     ("A7", "no std: accuracy below standard", -1, difference(NO_STD, BASE, "score")),
     ("A7", "no std: better on hard questions (4 numbers)", 1,
      by_difficulty(NO_STD, "eval/accuracy_4")),
@@ -85,8 +85,8 @@ def table(found: Study) -> str:
         "",
         "One row for each thing the article saw. *agrees*: the 95 % interval lies on its side of"
         " zero; *disagrees*: on the other; *not resolved*: it holds zero. Intervals are Student's t"
-        " over paired seeds, each for itself: of twelve, one in two such tables has one that leaves"
-        " zero by chance.",
+        " over paired seeds, each for itself and not corrected for their number: of a dozen, one may"
+        " well leave zero by chance.",
         "",
         "| article | what it saw | here: change (95 % interval) | |",
         "|---|---|---|---|",
@@ -117,6 +117,7 @@ def _filtering(found: Study) -> list[str]:
         f" article: 35 %; S2 calls 20–40 % healthy), and dynamic sampling generated"
         f" {found.arm(DYNAMIC)['cost']['tokens']:.2f} times the tokens of standard GRPO."
     ]
+    ratios = []
     for unit in ("step", "tokens"):
         reached = {
             arm: [row[f"{unit}_to_goal"] for row in rows if row[f"{unit}_to_goal"] is not None]
@@ -124,9 +125,8 @@ def _filtering(found: Study) -> list[str]:
         }
         if all(reached.values()):
             ratio = fmean(reached[DYNAMIC]) / fmean(reached[BASE])
-            lines[0] += (
-                f" To 90 % of standard GRPO's gain it took {ratio:.2f} times the"
-                f" {'steps' if unit == 'step' else unit}"
-                f" ({len(reached[DYNAMIC])} and {len(reached[BASE])} seeds got there)."
-            )
-    return [*lines, ""]
+            ratios.append(f"{ratio:.2f} times the {'steps' if unit == 'step' else unit}")
+            seeds = f"{len(reached[DYNAMIC])} and {len(reached[BASE])} seeds got there"
+    if ratios:
+        lines[0] += f" To 90 % of standard GRPO's gain it took {' and '.join(ratios)} ({seeds})."
+    return lines

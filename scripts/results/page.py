@@ -129,7 +129,7 @@ def _probe(folder: Path) -> str:
         "|---|---|---|---|---|---|",
     ]
     for row in found["arms"]:
-        numbers = [row.get("activity"), row.get("cosine"), row.get("norm")]
+        numbers = [row.get("activity"), row.get("cosine"), row.get("relative_norm")]
         cells = ["–" if x is None else f"{x:.4g}" for x in numbers]
         lines.append(
             f"| `{row['arm']}` | {row['verdict']} | {' | '.join(cells)} | {row.get('why') or ''} |"

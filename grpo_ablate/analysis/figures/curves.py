@@ -26,6 +26,8 @@ AXES: Mapping[str, tuple[str, str]] = {
 """Name → the column summed up along the run, and the axis's label."""
 
 _ACCURACY = "eval/accuracy"
+_TITLE = 36
+"""Letters that fit above one panel."""
 _SCALE = {"tokens": 1e-3}
 _NOT_BEFORE = 300
 """No trick is judged before this step (article: X4)."""
@@ -66,7 +68,9 @@ def accuracy(
             _seeds(axis, shown.get(baseline, []), against, GREY, baseline)
         _seeds(axis, shown[arm], against, GREY if arm == baseline else BLUE, arm)
         _marks(axis, [*shown.get(baseline, []), *shown[arm]], against, horizon)
-        axis.set_title(f"{arm} ({_count(shown[arm])})")
+        title = f"{arm} ({_count(shown[arm])})"
+        # a stack's name is longer than its axes are wide
+        axis.set_title(title.replace("+", "+\n") if len(title) > _TITLE else title)
     for axis in axes[len(others) :]:
         axis.set_axis_off()
     for place, axis in enumerate(axes[: len(others)]):
