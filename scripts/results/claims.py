@@ -85,8 +85,8 @@ def table(found: Study) -> str:
         "",
         "One row for each thing the article saw. *agrees*: the 95 % interval lies on its side of"
         " zero; *disagrees*: on the other; *not resolved*: it holds zero. Intervals are Student's t"
-        " over paired seeds, each for itself and not corrected for their number: of a dozen, one may"
-        " well leave zero by chance.",
+        " over paired seeds, each for itself and not corrected for their number: of a dozen, one"
+        " may well leave zero by chance.",
         "",
         "| article | what it saw | here: change (95 % interval) | |",
         "|---|---|---|---|",
