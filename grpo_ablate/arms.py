@@ -61,7 +61,7 @@ def touches_lever(override: str) -> bool:
 
 def key_of(override: str) -> str:
     """Return what an override sets: `+clip.eps=0.3` → `clip.eps`."""
-    return str(OverridesParser.create().parse_override(override).key_or_group)
+    return str(OverridesParser.create().parse_overrides([override])[0].key_or_group)
 
 
 def parsed(override: str) -> Override:
