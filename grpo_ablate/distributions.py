@@ -49,5 +49,8 @@ def _histogram(values: Tensor) -> dict[str, Any] | None:
     finite = values[values.isfinite()].double().cpu().numpy()
     if not len(finite):
         return None
+    low, high = finite.min(), finite.max()
+    if high - low < BINS * np.spacing(max(abs(low), abs(high))):  # too near for edges between them
+        finite = np.full_like(finite, low)
     counts, edges = np.histogram(finite, bins=BINS)
     return {"low": float(edges[0]), "high": float(edges[-1]), "counts": counts.tolist()}

@@ -44,16 +44,17 @@ def token_stats(
         where logits are many at every token that is not trained.
     """
     # without a prefix no mask is needed: padding comes after all that is trained
-    inputs: dict[str, object] = {"input_ids": batch.ids_BL, "use_cache": False}
+    before_BL = batch.ids_BL[:, :-1]  # nothing asks what comes after the last column
+    inputs: dict[str, object] = {"input_ids": before_BL, "use_cache": False}
     if prefix is not None:
-        inputs = prefix.inputs(batch.ids_BL, batch.attention_BL)
+        inputs = prefix.inputs(before_BL, batch.attention_BL[:, :-1])
     head = None
     if batch.ids_BL.numel() * model.config.get_text_config().vocab_size > FULL_ELEMENTS:
         head = plain_head(model)
     if head is not None:
         return _trained_tokens(head, inputs, batch, temperature, entropy_gradient)
     logits = model(**inputs).logits
-    stats = from_logits(logits[:, :-1], batch.ids_BL[:, 1:], temperature, entropy_gradient)
+    stats = from_logits(logits, batch.ids_BL[:, 1:], temperature, entropy_gradient)
     pad = torch.nn.functional.pad
     return TokenStats(pad(stats.logprobs_BL, (1, 0)), pad(stats.entropy_BL, (1, 0)))
 

@@ -124,7 +124,7 @@ def _shared_views(
     # prompts stay in memory while their responses are computed: give them a small part of it
     for chunk in microbatches(start_R[leads], micro_tokens // 4):
         chosen = leads[chunk]
-        prompts = _Prompts(model, batch.ids_BL[rows_R[chosen]], start_R[chosen])
+        prompts = Prompts(model, batch.ids_BL[rows_R[chosen]], start_R[chosen])
         members = torch.isin(lead_R, chosen).nonzero()[:, 0]
         for part in microbatches(rest_R[members], micro_tokens):
             row = members[part]
@@ -171,7 +171,7 @@ def continues(model: PreTrainedModel) -> bool:
 def _goes_on(model: PreTrainedModel) -> bool:
     ids = torch.arange(4, device=model.device)[None] % model.config.get_text_config().vocab_size
     whole = model(input_ids=ids).logits[:, 2:].float()
-    prefix = _Prompts(model, ids, torch.tensor([2], device=ids.device)).prefix(ids[0, :1] * 0)
+    prefix = Prompts(model, ids, torch.tensor([2], device=ids.device)).prefix(ids[0, :1] * 0)
     parts = model(**prefix.inputs(ids[:, 2:], torch.ones_like(ids[:, 2:]).bool())).logits.float()
     tolerance = 100 * torch.finfo(model.dtype).eps * float(whole.abs().max())
     return torch.allclose(parts, whole, rtol=0, atol=tolerance)
@@ -183,10 +183,17 @@ def _argument(model: PreTrainedModel) -> str | None:
     return next((name for name in ("cache", "past_key_values") if name in taken), None)
 
 
-class _Prompts:
+class Prompts:
     """P prompts, computed once. What reads them reads copies, which collect the gradient."""
 
     def __init__(self, model: PreTrainedModel, ids_PL: Tensor, lengths_P: Tensor) -> None:
+        """Run the model over them; only where `continues` says that others may go on from there.
+
+        Args:
+            model: whose keys and values.
+            ids_PL: prompts, padded on the right.
+            lengths_P: tokens of each that are computed; at least 1.
+        """
         width = int(lengths_P.max())
         self.argument = _argument(model) or ""
         self.mask_PL = torch.arange(width, device=ids_PL.device) < lengths_P[:, None]

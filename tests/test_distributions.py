@@ -55,3 +55,9 @@ def test_counts_are_numpys():
     counts, edges = np.histogram(np.abs(values), bins=BINS)
     assert (one["low"], one["high"]) == pytest.approx((edges[0], edges[-1]))
     assert sum(one["counts"]) == counts.sum() == 500
+
+
+def test_values_a_rounding_apart_are_one_point():
+    one = found(log_ratio=(0.0, 4e-16))["ratio/histogram"]
+    assert sum(one["counts"]) == 2
+    assert one["low"] < 1 < one["high"]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_ablate import assets
-from grpo_ablate.engines.transformers import Transformers, _Picker, _uniforms
+from grpo_ablate.engines.transformers import Transformers, _drawn, _uniforms
 from grpo_ablate.loss import pack, token_stats
 from grpo_ablate.models import causal_lm
 from grpo_ablate.types import Advantages, Groups, Problem
@@ -114,12 +114,11 @@ def test_samples_follow_the_distribution(temperature):
     """Inverse CDF over 20,000 uniforms against softmax(logits / T), within 5 standard errors."""
     logits = torch.tensor([[2.0, 1.0, 0.0, -3.0]]).expand(20000, 4)
     uniforms = torch.from_numpy(_uniforms([(7, i) for i in range(20000)], 1))
-    picker = _Picker(temperature, uniforms)
-    chosen = picker(torch.zeros(20000, 1), logits).argmax(-1)
+    chosen, logprobs = _drawn(logits, temperature, uniforms[:, 0])
     share = torch.bincount(chosen, minlength=4) / 20000
     wanted = (logits[0] / temperature).softmax(-1)
     assert ((share - wanted).abs() <= 5 * (wanted * (1 - wanted) / 20000).sqrt() + 1e-9).all()
-    torch.testing.assert_close(picker.logprobs[0], wanted[chosen].log())
+    torch.testing.assert_close(logprobs, wanted[chosen].log())
 
 
 def test_k11_a_models_own_generation_defaults_do_not_bend_the_sampler(tmp_path):
@@ -137,5 +136,5 @@ def test_k11_a_models_own_generation_defaults_do_not_bend_the_sampler(tmp_path):
 
 def test_zero_probability_tokens_are_never_drawn():
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf]]).expand(3, 3)
-    picker = _Picker(1.0, torch.tensor([[0.0], [0.5], [1 - 2**-53]], dtype=torch.float64))
-    assert picker(torch.zeros(3, 1), logits).argmax(-1).tolist() == [1, 1, 1]
+    chosen, _ = _drawn(logits, 1.0, torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64))
+    assert chosen.tolist() == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""Rollouts by transformers' own `generate`: for small models, on the weights being trained."""
+"""Rollouts by transformers: for small models, on the weights being trained."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+)
 
+from grpo_ablate.engines._sampler import Draw, able, sample
 from grpo_ablate.knobs import Count
 from grpo_ablate.models import Policy
 from grpo_ablate.types import Completions
@@ -89,29 +95,51 @@ class Transformers:
     def _generate(
         self, rows: list[list[int]], temperature: float, uniforms: np.ndarray
     ) -> tuple[list[list[int]], list[list[float]]]:
-        """Generate one left-padded batch; cut each response after its end-of-sequence token."""
-        policy, width = self.policy, max(map(len, rows))
-        device = policy.model.device
-        padded = [[policy.pad_id] * (width - len(row)) + row for row in rows]
-        mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
-        picker = _Picker(temperature, torch.from_numpy(uniforms).to(device))
-        out = policy.model.generate(
-            input_ids=torch.tensor(padded, device=device),
-            attention_mask=torch.tensor(mask, device=device),
-            generation_config=GenerationConfig(
-                max_new_tokens=self.max_new_tokens,
-                do_sample=False,
-                eos_token_id=list(policy.eos_ids),
-                pad_token_id=policy.pad_id,
-            ),
-            logits_processor=LogitsProcessorList([picker]),
+        """Generate one batch; cut each response after its end-of-sequence token."""
+        device = self.policy.model.device
+        uniforms_BT = torch.from_numpy(uniforms).to(device)
+
+        def draw(logits_RV: Tensor, row_R: Tensor, position: int) -> tuple[Tensor, Tensor]:
+            return _drawn(logits_RV, temperature, uniforms_BT[row_R, position])
+
+        way = sample if able(self.policy.model, rows) else self._by_generate
+        new_ids, new_logprobs = (
+            found.tolist()
+            for found in way(
+                self.policy.model, rows, self.max_new_tokens, self.policy.eos_ids, draw
+            )
         )
-        new_ids, new_logprobs = out[:, width:].tolist(), torch.stack(picker.logprobs, 1).tolist()
         lengths = [self._length(row) for row in new_ids]
         return (
             [row[:n] for row, n in zip(new_ids, lengths, strict=True)],
             [row[:n] for row, n in zip(new_logprobs, lengths, strict=True)],
         )
+
+    def _by_generate(
+        self,
+        model: PreTrainedModel,
+        rows: Sequence[Sequence[int]],
+        tokens: int,
+        eos_ids: Sequence[int],
+        draw: Draw,
+    ) -> tuple[Tensor, Tensor]:
+        """Do what `sample` does by transformers' own loop, for any causal language model."""
+        pad, width, device = self.policy.pad_id, max(map(len, rows)), model.device
+        padded = [[pad] * (width - len(row)) + list(row) for row in rows]
+        mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
+        picker = _Picker(draw)
+        out = model.generate(
+            input_ids=torch.tensor(padded, device=device),
+            attention_mask=torch.tensor(mask, device=device),
+            generation_config=GenerationConfig(
+                max_new_tokens=tokens,
+                do_sample=False,
+                eos_token_id=list(eos_ids),
+                pad_token_id=pad,
+            ),
+            logits_processor=LogitsProcessorList([picker]),
+        )
+        return out[:, width:], torch.stack(picker.logprobs, 1)
 
     def _length(self, row: list[int]) -> int:
         """Return the response's length up to and including its first end-of-sequence token."""
@@ -125,23 +153,30 @@ class _Picker(LogitsProcessor):  # type: ignore[misc]
     it records the chosen token's log-probability at no extra memory.
     """
 
-    def __init__(self, temperature: float, uniforms_BT: Tensor) -> None:
-        self.temperature = temperature
-        self.uniforms_BT = uniforms_BT
+    def __init__(self, draw: Draw) -> None:
+        self.draw = draw
         self.logprobs: list[Tensor] = []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        logprobs_BV = (scores / (self.temperature or 1.0)).log_softmax(-1)
-        if self.temperature == 0:
-            chosen_B1 = scores.argmax(-1, keepdim=True)
-        else:
-            # float64: in float32 the cumulated rounding of a large vocabulary exceeds rare tokens
-            cdf_BV = logprobs_BV.double().exp().cumsum(-1)
-            level_B1 = self.uniforms_BT[:, len(self.logprobs), None] * cdf_BV[:, -1:]
-            chosen_B1 = torch.searchsorted(cdf_BV, level_B1, right=True)
-            chosen_B1 = chosen_B1.clamp(max=scores.shape[-1] - 1)
-        self.logprobs.append(logprobs_BV.gather(-1, chosen_B1)[:, 0])
-        return torch.full_like(scores, -torch.inf).scatter(-1, chosen_B1, 0.0)
+        row_B = torch.arange(len(scores), device=scores.device)
+        chosen_B, logprobs_B = self.draw(scores, row_B, len(self.logprobs))
+        self.logprobs.append(logprobs_B)
+        return torch.full_like(scores, -torch.inf).scatter(-1, chosen_B[:, None], 0.0)
+
+
+def _drawn(logits_RV: Tensor, temperature: float, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw each row's next token by inverse CDF; return it and its log-probability, [R] each."""
+    logits_RV = logits_RV.to(torch.promote_types(logits_RV.dtype, torch.float32))
+    logprobs_RV = (logits_RV / (temperature or 1.0)).log_softmax(-1)
+    if temperature == 0:
+        chosen_R1 = logits_RV.argmax(-1, keepdim=True)
+    else:
+        # float64: in float32 the cumulated rounding of a large vocabulary exceeds rare tokens
+        cdf_RV = logprobs_RV.double().exp().cumsum(-1)
+        level_R1 = uniform_R[:, None] * cdf_RV[:, -1:]
+        chosen_R1 = torch.searchsorted(cdf_RV, level_R1, right=True)
+        chosen_R1 = chosen_R1.clamp(max=logits_RV.shape[-1] - 1)
+    return chosen_R1[:, 0], logprobs_RV.gather(-1, chosen_R1)[:, 0]
 
 
 def _uniforms(keys: list[tuple[int, int]], tokens: int) -> np.ndarray:
