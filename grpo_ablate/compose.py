@@ -91,7 +91,6 @@ def plan(args: argparse.Namespace) -> tuple[list[Job], bool]:
         many = mode == RunMode.MULTIRUN
         typed = seed_first(args.overrides)
         lists = _sweep(hydra, name, typed) if many else [typed]
-        _refuse_idle_launcher([] if many else typed)
         flags = ("--config-dir", args.config_dir) if args.config_dir else ()
         composer = _Composer(hydra, name, many, flags)
         jobs = [composer.job(overrides) for overrides in lists]
@@ -117,6 +116,13 @@ def option(group: str, name: str) -> dict[str, Any]:
 def seed_first(overrides: Sequence[str]) -> list[str]:
     """Put `seed=` first, so that each prefix of the sweep is a balanced block of arms."""
     return sorted(overrides, key=lambda text: not re.match(r"\+*seed=", text))
+
+
+def refuse_idle_launcher(overrides: Sequence[str]) -> None:
+    """Refuse a launcher for a single run: Hydra would ignore it and train right here."""
+    for text in overrides:
+        if arms.key_of(text) == "hydra/launcher" and not text.endswith("=basic"):
+            raise ConfigError(f"{text} starts the runs of a sweep: add -m (with seed=1, say)")
 
 
 def snapshot(output_dir: Path, extra: str | None) -> Path:
@@ -226,13 +232,6 @@ def _sweep(hydra: Hydra, name: str, overrides: Sequence[str]) -> list[list[str]]
     hydras = [o for o in overrides if arms.key_of(o).startswith(("hydra.", "hydra/"))]
     parsed = parser.parse_overrides(params + [o for o in overrides if o not in hydras])
     return [[*hydras, *job] for job in BasicSweeper.split_arguments(parsed, None)[0]]
-
-
-def _refuse_idle_launcher(overrides: Sequence[str]) -> None:
-    """Refuse a launcher for a single run: Hydra would ignore it and train right here."""
-    for text in overrides:
-        if arms.key_of(text) == "hydra/launcher" and not text.endswith("=basic"):
-            raise ConfigError(f"{text} starts the runs of a sweep: add -m (with seed=1, say)")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import pytest
 from hydra._internal.utils import get_args_parser
 
 from grpo_ablate import compose, extras
+from grpo_ablate.commands import order, train
 from grpo_ablate.files import is_locked, read_json
 from grpo_ablate.variants import ConfigError
 from tests.conftest import ROOT, SMALL, plan, shell
@@ -79,9 +80,16 @@ def test_a_preset_composes_without_its_plugin_and_names_the_extra(preset, monkey
         compose.plan(get_args_parser().parse_intermixed_args([*SMALL, *typed]))
 
 
-def test_a_launcher_without_a_sweep_is_refused():
-    with pytest.raises(ConfigError, match="hydra/launcher=slurm starts the runs of a sweep"):
-        plan(*SMALL, "hydra/launcher=slurm")
+def test_a_launcher_without_a_sweep_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert train.main([*SMALL, "hydra/launcher=slurm"]) == 2
+    assert "hydra/launcher=slurm starts the runs of a sweep: add -m" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_order_hands_a_launcher_on_to_its_sweeps(capsys):
+    assert order.main(["seed=1,2", "steps=300", "hydra/launcher=joblib", "--dry-run"]) == 0
+    assert "runs" in capsys.readouterr().out
 
 
 WARNED = """

@@ -63,6 +63,8 @@ def _prepare(args: Namespace) -> tuple[list[compose.Job], bool]:
             " --config-dir"
         )
     jobs, many = compose.plan(args)
+    if not many:
+        compose.refuse_idle_launcher(args.overrides)
     warnings = {warning for job in jobs for warning in config.check(job.config)}
     for planned in jobs:
         runs.check_folder(planned)
