@@ -55,6 +55,6 @@ def test_two_steps_at_152_000_words_stay_under_a_bound(tmp_path):
     rows = pd.read_csv(folder / "metrics.csv")
     assert rows["completion/length_mean"].min() > LENGTH - 1
     assert rows["optim/grad_norm"].max() > 0
-    assert 0.9 * 11.93 < rows["policy/entropy"].min(), "ln 152,000 = 11.93: the whole vocabulary"
+    assert rows["policy/entropy"].min() > 0.9 * 11.93, "ln 152,000 = 11.93: the whole vocabulary"
     peak = used.ru_maxrss * 1024
     assert peak < BOUND, f"{peak / 2**20:.0f} MiB"
