@@ -34,7 +34,7 @@ def main() -> None:
     }
     print("| | full | by tiles | by tiles / full |\n|---|---|---|---|")
     for key, values in ratios.items():
-        full, chunked = (statistics.median(each[key] for each in ways) for ways in zip(*pairs, strict=True))
+        full, chunked = (statistics.median(pair[way][key] for pair in pairs) for way in (0, 1))
         spread = f"{statistics.median(values):.3f} ({min(values):.3f}…{max(values):.3f})"
         print(f"| {LABELS[key]} | {full:.4g} | {chunked:.4g} | {spread} |")
 

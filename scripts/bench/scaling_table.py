@@ -1,6 +1,7 @@
 """The tables of docs/scaling.md: predicted against measured, and models × GPUs.
 
-python scripts/bench/scaling_table.py [--table models] [--flops 9.9e14] [--bandwidth 4.8e12] [--utilisation 0.3]
+python scripts/bench/scaling_table.py
+python scripts/bench/scaling_table.py --table models [--flops 9.9e14] [--bandwidth 4.8e12] ...
 """
 
 from __future__ import annotations
