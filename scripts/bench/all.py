@@ -71,7 +71,7 @@ def run(argv: list[str]) -> subprocess.CompletedProcess[str]:
 
 def shown(output: str) -> str:
     """Return what goes on the page: the table, or else the lines as they are."""
-    lines = [line for line in output.splitlines() if not line.startswith(("round ", "{"))]
+    lines = [line for line in output.splitlines() if not line.startswith(("round ", "{", "alarm "))]
     table = [line for line in lines if line.startswith("|")]
     if len(table) >= len(lines) / 2:
         return "\n".join(table)
