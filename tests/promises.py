@@ -20,7 +20,7 @@ from grpo_ablate.variants import ConfigError
 from tests import markdown
 from tests.conftest import ROOT
 
-MARKS = {"file", "example", "from", "run by", "command", "needs", "output"}
+MARKS = {"file", "example", "from", "run by", "command", "needs", "output", "bench"}
 HARMLESS = {"cd", "source", "mkdir"}
 """Words that need no test: they are the shell's."""
 
