@@ -16,7 +16,7 @@ from grpo_ablate.rollout import Rollout
 from grpo_ablate.types import Completions
 from grpo_ablate.variants import bind
 from tests.conftest import composed
-from tests.engines.test_contract import PROMPTS, as_batch, generate, objective
+from tests.engines.helpers import PROMPTS, as_batch, generate, objective
 
 
 @dataclasses.dataclass
