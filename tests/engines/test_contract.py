@@ -79,8 +79,8 @@ def test_k10_logprobs_are_the_learners(engine, temperature):
 
 
 def test_k12_end_of_sequence_is_kept_and_truncation_told(engine):
-    completions = generate(engine, n=8, temperature=1.5)
-    eos = engine.policy.eos_ids
+    parts = [generate(engine, temperature=temperature) for temperature in (0.8, 1.5)]
+    completions, eos = Completions.joined(parts), engine.policy.eos_ids
     assert len(completions.ids) == 8 * len(PROMPTS)
     rows = zip(completions.ids, completions.logprobs, completions.truncated, strict=True)
     for ids, logprobs, truncated in rows:
