@@ -35,6 +35,20 @@ def test_the_embedded_default_trains_with_vllm(tmp_path):
     check_sampler(metrics)
 
 
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_a_bfloat16_sampler_is_corrected(tmp_path, level):
+    """Where vLLM rounds and the learner does not, a correction has weights other than 1."""
+    require_vllm()
+    small = ["evaluation.problems=8", "lr_batch.prompts=8", "steps=2", "log_every=1"]
+    metrics = run(tmp_path, "engine=vllm", "engine.dtype=bfloat16", f"tis={level}", *small)
+    assert len(metrics) == 2
+    assert (metrics["technique/activity_tis"] > 0).all()
+    assert (metrics["engine/logprob_diff_max"] > 1e-3).all()
+    # the ratios start from the learner's own log-probabilities, not from the sampler's
+    assert metrics["ratio/p50"].iloc[0] == pytest.approx(1.0, abs=1e-3)
+    assert (metrics["optim/updates"] > 0).all() and metrics["policy/loss"].notna().all()
+
+
 def test_a_language_model_trains_on_reasoning_gym_with_vllm(tmp_path):
     require_smollm2()
     assert importlib.util.find_spec("reasoning_gym"), "needs the extra `tasks`"
