@@ -14,6 +14,7 @@ COMMANDS = {
     "plan": "what a command would run, how long, and what it could see; creates nothing",
     "probe": "does each trick act? probe [+experiment=NAME|all], in seconds",
     "order": "follow the article's staged order (X6): order seed=1,2,3 [--dry-run]",
+    "export": "write a run's model as a Hugging Face folder: export RUN OUT [--adapter]",
     "push": "send finished runs to W&B, each row once",
     "dashboard": "lay out the W&B workspace of a study",
     "watch": "serve the report of a folder of runs on this machine, live",

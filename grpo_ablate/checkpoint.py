@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from grpo_ablate import ranks
-from grpo_ablate.files import read_json, write_json
+from grpo_ablate.files import read_json, to_disk, write_json
 from grpo_ablate.knobs import Count, Index
 from grpo_ablate.types import AdvantageState
 
@@ -90,12 +90,12 @@ class Checkpoints:
         sums = {path.name: _digest(path) for path in sorted(temporary.iterdir())}
         write_json(temporary / "checksums.json", sums)
         for path in (*temporary.iterdir(), temporary):
-            _to_disk(path)
+            to_disk(path)
         target = self.folder / f"step={step}"
         if target.exists():
             os.replace(target, self.folder / f".step={step}.old.tmp")
         os.replace(temporary, target)
-        _to_disk(self.folder)
+        to_disk(self.folder)
         self._sweep_up()
         self._prune()
 
@@ -201,11 +201,3 @@ class Checkpoints:
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

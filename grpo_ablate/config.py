@@ -62,6 +62,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
     if refused:
         raise ConfigError(refused[0])
     _check_ranks(config)
+    _check_tensor_parallel(config)
     _check_model(config)
     return findings(config, "warn")
 
@@ -81,6 +82,18 @@ def _check_ranks(config: Mapping[str, Any]) -> None:
     gpus = devices.visible()
     if gpus and count > len(gpus):
         raise ConfigError(f"ranks={count} exceeds the {len(gpus)} visible GPUs; lower ranks")
+
+
+def _check_tensor_parallel(config: Mapping[str, Any]) -> None:
+    """Refuse an engine spread over more GPUs than it may use."""
+    engine = config["engine"]
+    count, listed = engine.get("tensor_parallel_size", 1), engine.get("devices")
+    gpus = listed.split(",") if listed else devices.visible()
+    if count > max(1, len(gpus)):
+        whose = "that engine.devices lists" if listed else "visible here"
+        raise ConfigError(
+            f"engine.tensor_parallel_size={count} exceeds the {len(gpus)} GPUs {whose}; lower it"
+        )
 
 
 def _check_model(config: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""One GPU a run: claimed by a file lock that the kernel releases if its holder dies; torch-free."""
+"""GPUs of a run, claimed by file locks that the kernel releases if it dies; torch-free."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grpo_ablate.files import LockHeldError, lock
 
@@ -28,9 +29,24 @@ def runs_at_once() -> int:
     return len(visible()) or len(os.sched_getaffinity(0))
 
 
+def wanted(config: Mapping[str, Any]) -> int:
+    """Return how many GPUs a run takes for itself.
+
+    One for each rank, and as many as its engine spreads a model over. A server with
+    `engine.devices` is on GPUs that the user set aside.
+
+    Args:
+        config: of the run.
+    """
+    engine = config["engine"]
+    spread: int = 1 if engine.get("devices") else engine.get("tensor_parallel_size", 1)
+    ranks: int = config.get("ranks", 1)
+    return max(ranks, spread)
+
+
 @dataclass(frozen=True)
 class Claim:
-    """A GPU held for one process."""
+    """GPUs held for one run."""
 
     environment: dict[str, str]
     """What to add to the environment of the process that uses it; {} on a CPU machine."""
@@ -43,12 +59,15 @@ def claim(count: int = 1, *, poll: float = 1.0) -> Iterator[Claim]:
     """Hold the first free GPUs, waiting while there are too few; none is held meanwhile.
 
     Args:
-        count: GPUs for one process and its ranks.
+        count: GPUs for one run; see `wanted`.
         poll: seconds between looks.
     """
     names = visible()
     if names and count > len(names):
-        raise ValueError(f"ranks={count} needs as many GPUs, {len(names)} are visible; lower ranks")
+        raise ValueError(
+            f"a run on {count} GPUs, but {len(names)} are visible; lower ranks or"
+            " engine.tensor_parallel_size"
+        )
     while names:
         with ExitStack() as held:
             got: dict[str, int] = {}

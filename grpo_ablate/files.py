@@ -23,6 +23,15 @@ def write_atomic(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
+def to_disk(path: Path) -> None:
+    """See to it that the disk has a file, or a folder's list of names."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON atomically, keys in order of insertion."""
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

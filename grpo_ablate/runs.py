@@ -158,7 +158,7 @@ def start(folder: Path) -> str:
     """Run or resume a folder; return the state its status.json ends in."""
     command = [sys.executable, "-m", "grpo_ablate.worker", str(folder)]
     with (
-        devices.claim(load_config(folder).get("ranks", 1)) as claim,
+        devices.claim(devices.wanted(load_config(folder))) as claim,
         (folder / "worker.log").open("a") as log,
     ):
         child = subprocess.Popen(

@@ -81,7 +81,7 @@ def test_a_death_while_saving_leaves_the_one_before(tmp_path, monkeypatch, death
         return wrapped
 
     with monkeypatch.context() as patch:
-        for name in ("save_file", "write_json", "_to_disk"):
+        for name in ("save_file", "write_json", "to_disk"):
             patch.setattr(checkpoint, name, deadly(getattr(checkpoint, name)))
         patch.setattr(os, "replace", deadly(os.replace))
         with pytest.raises(KeyboardInterrupt):

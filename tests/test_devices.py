@@ -9,8 +9,10 @@ import threading
 
 import pytest
 
-from grpo_ablate import devices
+from grpo_ablate import config, devices
 from grpo_ablate.files import is_locked
+from grpo_ablate.variants import ConfigError
+from tests.conftest import composed
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +86,45 @@ def test_a_claim_lives_as_long_as_the_process_that_uses_it(monkeypatch, tmp_path
     finally:
         child.communicate(b"\n")
     assert not is_locked(lock_file)
+
+
+ENGINE = {"tensor_parallel_size": 4, "devices": None}
+
+
+@pytest.mark.parametrize(
+    ("node", "count"),
+    [
+        ({"engine": {}}, 1),
+        ({"engine": {}, "ranks": 2}, 2),
+        ({"engine": ENGINE, "ranks": 1}, 4),
+        ({"engine": ENGINE | {"devices": "4,5,6,7"}}, 1),
+    ],
+)
+def test_a_run_claims_what_its_ranks_and_its_engine_need(node, count, monkeypatch):
+    """With one claimed, an engine spread over four would see one."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    assert devices.wanted(node) == count
+    with devices.claim(devices.wanted(node)) as claim:
+        assert claim.environment == {"CUDA_VISIBLE_DEVICES": "0,1,2,3"[: 2 * count - 1]}
+
+
+@pytest.mark.parametrize(
+    ("visible", "listed", "refused"),
+    [
+        ("0,1", None, "exceeds the 2 GPUs visible here"),
+        ("", None, "exceeds the 0 GPUs visible here"),
+        ("0", "1,2,3", "exceeds the 3 GPUs that engine.devices lists"),
+        ("0,1,2,3", None, None),
+        ("0", "1,2,3,4", None),
+    ],
+)
+def test_an_engine_spread_over_too_few_gpus(visible, listed, refused, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(config, "check_installed", lambda config: None)
+    node = composed("engine=vllm", "engine.tensor_parallel_size=4", "engine.mode=server")
+    node["engine"]["devices"] = listed
+    if not refused:
+        config.check(node)
+        return
+    with pytest.raises(ConfigError, match=refused):
+        config.check(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import math
 
@@ -9,14 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from grpo_ablate import metrics
+from grpo_ablate import metrics, publish
 from grpo_ablate.engines.transformers import Transformers
 from grpo_ablate.plans import Tally
+from grpo_ablate.records import Records
 from grpo_ablate.rollout import Rollout
+from grpo_ablate.train import train
 from grpo_ablate.types import Completions
 from grpo_ablate.variants import bind
-from tests.conftest import composed
-from tests.engines.test_contract import PROMPTS, as_batch, generate, objective
+from tests.conftest import SMALL, composed
+from tests.engines.helpers import PROMPTS, as_batch, generate, objective
 
 
 @dataclasses.dataclass
@@ -52,6 +55,32 @@ def test_values():
     assert found["logprob_diff_max"] == pytest.approx(0.3)
     assert found["prefix_cache_hit_rate"] == 0.5
     assert found["tokens_per_second"] == 25.0
+
+
+def test_they_reach_metrics_csv_and_wandb(tmp_path, monkeypatch):
+    """A run of one step with a sampler that is no learner, as vLLM is: 0.25 nats off, half cached.
+
+    vLLM itself: tests/engines/test_vllm_runs.py.
+    """
+
+    def generate(self, prompt_ids, n, *, temperature, seeds, own=Transformers.generate):
+        found = own(self, prompt_ids, n, temperature=temperature, seeds=seeds)
+        off = [[value - 0.25 for value in row] for row in found.logprobs]
+        cached = [len(ids) // 2 for ids in prompt_ids for _ in range(n)]
+        return dataclasses.replace(found, logprobs=off, cached=cached)
+
+    monkeypatch.setattr(Transformers, "generate", generate)
+    monkeypatch.setattr(Transformers, "is_learner", False)
+    assert train(composed(*SMALL, "steps=1"), Records(tmp_path, "hash", "source", 1)) == "complete"
+    (row,) = csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines())
+    for name in ("logprob_diff_mean", "logprob_diff_max"):
+        assert float(row[f"engine/{name}"]) == pytest.approx(0.25, abs=1e-5)
+    assert 0.3 < float(row["engine/prefix_cache_hit_rate"]) <= 0.5
+    assert float(row["perf/tokens_per_second"]) > 0
+    (sent,) = (row for row in publish.settled(tmp_path) if row.step == 1)
+    names = [name for name in row if name.startswith("engine/")] + ["perf/tokens_per_second"]
+    assert len(names) == 4
+    assert {name: sent.scalars[name] for name in names} == {n: float(row[n]) for n in names}
 
 
 def test_nothing_to_measure_is_no_zero():

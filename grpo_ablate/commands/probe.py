@@ -109,7 +109,8 @@ def measure(jobs: Sequence[compose.Job], folder: Path, *, fresh: bool = False) -
     if fresh:
         for one in spec["baselines"]:
             Path(one["batch"]).unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory() as scratch, devices.claim() as claim:
+    count = max(devices.wanted(job.config | {"ranks": 1}) for job in jobs)
+    with tempfile.TemporaryDirectory() as scratch, devices.claim(count) as claim:
         asked, answer = Path(scratch) / "spec.json", Path(scratch) / "found.json"
         write_json(asked, spec)
         done = subprocess.run(

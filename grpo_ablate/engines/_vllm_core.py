@@ -177,8 +177,8 @@ def cache_bytes(settings: Settings, free: int) -> int:
     found = min(int(settings.kv_cache_gib * 2**30), int(settings.gpu_memory_share * free) - weights)
     if found < least:
         raise MemoryError(
-            f"engine=vllm has {max(found, 0) / 2**30:.2f} GiB for its cache, one response of"
-            f" {settings.max_model_len} tokens needs {least / 2**30:.2f} GiB (free memory"
+            f"engine=vllm has {max(found, 0) / 2**30:.3g} GiB for its cache, one response of"
+            f" {settings.max_model_len} tokens needs {least / 2**30:.3g} GiB (free memory"
             f" {free / 2**30:.1f} GiB, weights {weights / 2**30:.1f} GiB): raise"
             " engine.kv_cache_gib or engine.gpu_memory_share, lower engine.max_new_tokens, or free"
             " memory"
