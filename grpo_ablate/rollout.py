@@ -28,6 +28,15 @@ class Rollout:
 
 
 @dataclass(frozen=True)
+class _Answered:
+    """A prompt and the responses to it, not judged yet."""
+
+    problem: Problem
+    prompt_ids: list[int]
+    completions: Completions
+
+
+@dataclass(frozen=True)
 class Collector:
     """The fixed parts of rollout collection; one call of `collect` a step."""
 
@@ -54,28 +63,48 @@ class Collector:
         """
         rounds: list[Groups] = []
         tally, kept, seconds = Tally(), 0, 0.0
+        stock: list[_Answered] = []
         while kept < prompts and tally.rounds < self.sampling.max_rounds:
-            slots = range(tally.sampled, tally.sampled + prompts - kept)
-            groups, took = self._sample(seed, step, slots)
-            seconds += took
-            groups, tally = self._filter(groups, tally)
+            missing = prompts - kept
+            if missing > len(stock):
+                first = tally.sampled + len(stock)
+                slots = range(first, tally.sampled + self._ahead(missing, tally))
+                answered, took = self._sample(seed, step, slots)
+                stock += answered
+                seconds += took
+            groups, tally = self._filter(self._score(stock[:missing]), tally)
+            del stock[:missing]
             kept += int(groups.keep_PG.any(1).sum())
             rounds.append(groups)
         return Rollout(concatenate(rounds), tally, seconds)
 
-    def _sample(self, seed: int, step: int, slots: range) -> tuple[Groups, float]:
-        """Sample and score one round; return how long the engine took, too."""
+    def _ahead(self, missing: int, tally: Tally) -> int:
+        """Return how many groups to have at hand: what is missing, and what the filter will drop.
+
+        A few rows cost an engine nearly as much time as many, so the next rounds are generated
+        with this one, as many as the step's filter ratio so far will ask for. Which groups are
+        used stays as if each round had been generated alone: those left over are never looked at.
+        """
+        left = self.sampling.max_rounds - tally.rounds
+        if left * missing * (1 - tally.filter_ratio) <= missing:
+            return left * missing
+        return math.ceil(missing / (1 - tally.filter_ratio))
+
+    def _sample(self, seed: int, step: int, slots: range) -> tuple[list[_Answered], float]:
+        """Sample the groups of some slots; return how long the engine took, too."""
         problems = [self._draw(seed, step, slot) for slot in slots]
         prompt_ids = [self.policy.encode(problem.prompt) for problem in problems]
+        size = self.sampling.group_size
         began = time.perf_counter()
         completions = self.engine.generate(
             prompt_ids,
-            self.sampling.group_size,
+            size,
             temperature=self.sampling.temperature,
             seeds=[subseed(seed, Stream.GENERATE, step, slot) for slot in slots],
         )
         seconds = time.perf_counter() - began
-        return self._score(tuple(problems), prompt_ids, completions), seconds
+        parts = [completions.rows(slice(i * size, (i + 1) * size)) for i in range(len(slots))]
+        return list(map(_Answered, problems, prompt_ids, parts)), seconds
 
     def _draw(self, seed: int, step: int, slot: int) -> Problem:
         """Draw the slot's problem; prompts over the limit are passed over."""
@@ -89,10 +118,10 @@ class Collector:
             " raise it or make the task's questions shorter"
         )
 
-    def _score(
-        self, problems: tuple[Problem, ...], prompt_ids: list[list[int]], completions: Completions
-    ) -> Groups:
+    def _score(self, answered: Sequence[_Answered]) -> Groups:
         """Judge each completion; add the length penalty and the shaping; say who votes."""
+        problems = tuple(each.problem for each in answered)
+        completions = Completions.joined([each.completions for each in answered])
         shape = (len(problems), self.sampling.group_size)
         texts = [self.policy.decode(ids) for ids in completions.ids]
         asked = [problem for problem in problems for _ in range(self.sampling.group_size)]
@@ -101,7 +130,7 @@ class Collector:
         zero_PG = torch.zeros_like(raw_PG)
         bare = Groups(
             problems,
-            prompt_ids,
+            [each.prompt_ids for each in answered],
             completions,
             texts,
             raw_rewards_PG=raw_PG,
@@ -163,12 +192,7 @@ def concatenate(parts: Sequence[Groups]) -> Groups:
     return Groups(
         problems=tuple(problem for part in parts for problem in part.problems),
         prompt_ids=[ids for part in parts for ids in part.prompt_ids],
-        completions=Completions(
-            [ids for part in parts for ids in part.completions.ids],
-            [row for part in parts for row in part.completions.logprobs],
-            [cut for part in parts for cut in part.completions.truncated],
-            [cached for part in parts for cached in part.completions.cached],
-        ),
+        completions=Completions.joined([part.completions for part in parts]),
         texts=[text for part in parts for text in part.texts],
         **{name: torch.cat([getattr(part, name) for part in parts]) for name in tensors},
     )

@@ -69,6 +69,22 @@ class Completions:
     cached: list[int] = field(default_factory=list)
     """[B] prompt tokens the engine took from its prefix cache; empty where it has none."""
 
+    def rows(self, chosen: slice) -> Completions:
+        """Return some of the completions."""
+        return Completions(
+            self.ids[chosen], self.logprobs[chosen], self.truncated[chosen], self.cached[chosen]
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Completions]) -> Completions:
+        """Return those of several calls as one, in order."""
+        return Completions(
+            [ids for part in parts for ids in part.ids],
+            [row for part in parts for row in part.logprobs],
+            [cut for part in parts for cut in part.truncated],
+            [cached for part in parts for cached in part.cached],
+        )
+
 
 class Engine(Protocol):
     """Prompts in, completions with log-probabilities out; tests/engines holds each to this.

@@ -28,13 +28,21 @@ arguments() {  # what a part passes to grpo_ablate
     recorded)  # E, C2, S1, A2, G9: five arms, the stack of two among them
       echo "+suite=recorded seed=$SEEDS output_dir=$OUT/recorded" ;;
     rate)  # stage 5's check of the rate (A9): does no-std want another one?
-      echo "baseline=standard +experiment=lr_double,no_std+lr_double seed=$SEEDS output_dir=$OUT/recorded -m" ;;
+      echo "baseline=standard +experiment=no_std,lr_double,no_std+lr_double seed=$SEEDS output_dir=$OUT/rate -m" ;;
     eps)  # C5
       echo "+suite=eps_sweep seed=$SEEDS output_dir=$OUT/eps" ;;
     advantage)  # A1 to A5
       echo "+experiment=baseline,group_std,constant_std,ema_std,smooth_std seed=$SEEDS output_dir=$OUT/advantage -m" ;;
     *) echo "unknown part $1; choose from: recorded rate eps advantage order" >&2; exit 2 ;;
   esac
+}
+
+share() {  # the rate's study has two arms of the recorded one: complete runs are copied, not run again
+  for arm in standard standard+no_std; do
+    if [ -d "$OUT/recorded/$arm" ] && [ ! -d "$OUT/rate/$arm" ]; then
+      mkdir -p "$OUT/rate" && cp -r "$OUT/recorded/$arm" "$OUT/rate/"
+    fi
+  done
 }
 
 run() { echo "+ $PYTHON -m grpo_ablate $*" >&2; "$PYTHON" -m grpo_ablate "$@"; }
@@ -51,6 +59,7 @@ done
 $plan_only && exit 0
 
 for part in "${parts[@]}"; do
+  [ "$part" != rate ] || share
   if [ "$part" = order ]; then
     run order "seed=$SEEDS" "output_dir=$OUT/order" "${common[@]}"
   else

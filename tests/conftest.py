@@ -49,11 +49,31 @@ def composed(*overrides: str) -> dict:
     return plan(*overrides)[0].config
 
 
+PLAIN = """
+import sys
+from grpo_ablate.analysis import figures
+for name in ("draw", "draw_run", "draw_comparison"):
+    setattr(figures, name, lambda *_: ())
+from grpo_ablate.__main__ import main
+raise SystemExit(main(sys.argv[1:]))
+"""
+"""The command without its figures, which would take most of a short run's time."""
+
+
 def shell(*argv: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m grpo_ablate ARGV` in a folder, as a user would."""
+    return _ran("-m", "grpo_ablate", *argv, cwd=cwd, **env)
+
+
+def plain(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Do the same without figures."""
+    return _ran("-c", PLAIN, *argv, cwd=cwd)
+
+
+def _ran(*argv: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
-        [sys.executable, "-m", "grpo_ablate", *argv],
+        [sys.executable, *argv],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": paths, **env},
         capture_output=True,

@@ -24,7 +24,7 @@ from grpo_ablate import compose, extras
 from grpo_ablate.commands import order, train
 from grpo_ablate.files import is_locked, read_json
 from grpo_ablate.variants import ConfigError
-from tests.conftest import ROOT, SMALL, plan, shell
+from tests.conftest import PLAIN, ROOT, SMALL, plan, shell
 
 EXTRA = {
     "local": "parallel",
@@ -37,16 +37,6 @@ PRESETS = sorted(path.stem for path in (ROOT / "conf/hydra/launcher").glob("*.ya
 ARMS = "baseline,clip_higher,group_std,lr_double,sequence_mean,rloo"
 SWEEP = [*SMALL, "steps=2", f"+experiment={ARMS}", "-m", "seed=1,2"]
 GPUS = {"7", "8"}
-
-PLAIN = """
-import sys
-from grpo_ablate.analysis import figures
-for name in ("draw", "draw_run", "draw_comparison"):
-    setattr(figures, name, lambda *_: ())
-from grpo_ablate.__main__ import main
-raise SystemExit(main(sys.argv[1:]))
-"""
-"""The command without its figures, which would take most of the test's time."""
 
 LAUNCHERS = {
     "joblib": ["hydra/launcher=local", "hydra.launcher.n_jobs=2"],

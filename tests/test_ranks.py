@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from grpo_ablate.files import read_json
-from tests.conftest import SMALL, shell, start
+from tests.conftest import SMALL, plain, shell, start
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ RUN = [
 
 
 def run(folder, *overrides):
-    done = shell(*RUN, *overrides, f"output_dir={folder}", cwd=folder.parent)
+    done = plain(*RUN, *overrides, f"output_dir={folder}", cwd=folder.parent)
     found = next(folder.glob("*/seed=1"))
     assert done.returncode == 0, done.stderr + (found / "worker.log").read_text()
     return found
@@ -61,22 +62,68 @@ def test_two_ranks_give_the_numbers_of_one(one, tmp_path):
     same(run(tmp_path / "two", "ranks=2"), one)
 
 
-def test_a_dead_rank_ends_the_run_which_one_rank_resumes(one, tmp_path):
+def test_the_distance_to_the_reference_and_tis_weights_are_those_of_one(tmp_path):
+    """Both take a pass of their own over the rollout: a rank knows its own rows' alone."""
+    arm = ["regularizer=kl", "regularizer.coefficient=1.0", "tis=sequence"]
+    one = run(tmp_path / "one", *arm)
+    assert metrics(one)["policy/kl_ref"].max() > 1e-6, "the policy moved away"
+    same(run(tmp_path / "two", "ranks=2", *arm), one)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_dead_rank_ends_the_run_which_two_resume(one, tmp_path, victim):
+    """SIGKILL of one: the others are gone, and the end is that of a run left alone."""
     folder = tmp_path / "study"
+    process, found, pids = two_at_work(tmp_path, folder)
+    os.kill(pids[victim], signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert read_json(found / "status.json")["state"] == "failed"
+    assert not (found / "checkpoints/step=3").exists(), "killed too late to show anything"
+    assert gone(pids)
+    same(run(folder, "ranks=2"), one)
+
+
+def test_a_request_to_stop_saves_on_two_ranks_and_one_resumes(one, tmp_path):
+    """Only rank 0 hears it; all leave after the same step."""
+    folder = tmp_path / "study"
+    process, found, pids = two_at_work(tmp_path, folder)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    status = read_json(found / "status.json")
+    assert status["state"] == "interrupted", output
+    assert (found / f"checkpoints/step={status['step']}").is_dir() and status["step"] < 3
+    assert gone(pids)
+    same(run(folder), one)
+
+
+def two_at_work(tmp_path, folder):
+    """Start two ranks; return the command, the run's folder and the ranks' pids after step 1."""
     process = start(tmp_path, *RUN, "ranks=2", f"output_dir={folder}")
     while not list(folder.glob("*/seed=1/checkpoints/step=1")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     found = next(folder.glob("*/seed=1"))
     pid = read_json(found / "status.json")["pid"]
-    os.kill(int(children(pid)), signal.SIGKILL)
-    process.communicate(timeout=60)
-    assert read_json(found / "status.json")["state"] == "failed"
-    same(run(folder), one)
+    return process, found, [pid, *map(int, children(pid).split())]
 
 
 def children(pid):
     return Path(f"/proc/{pid}/task/{pid}/children").read_text()
+
+
+def gone(pids):
+    """Tell whether all have ended within five seconds; one that nobody has asked after has."""
+
+    def ended(pid):
+        with suppress(OSError):
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return True
+
+    end = time.monotonic() + 5
+    while not all(map(ended, pids)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return all(map(ended, pids))
 
 
 def test_more_ranks_than_prompts_are_refused(tmp_path):

@@ -78,7 +78,7 @@ def test_refills_only_what_is_missing():
     """Prompts 0 and 1 of the first round are dead; their places are sampled again."""
     script = Script(lambda prompt, j: j if prompt >= 2 else 0)
     rollout = collect(script, dynamic())
-    assert script.asked == [4, 2]
+    assert script.asked == [4, 4], "two are missing, and of these the filter may drop half"
     assert (rollout.tally.rounds, rollout.tally.sampled, rollout.tally.dropped) == (2, 6, 2)
     assert rollout.groups.keep_PG.any(1).tolist() == [False, False, True, True, True, True]
 
@@ -87,9 +87,32 @@ def test_k9_every_group_dead_for_ever():
     """K9: bounded rounds, nothing kept, everything counted, no crash."""
     script = Script(lambda prompt, j: 1)
     rollout = collect(script, dynamic(rounds=3))
-    assert script.asked == [4, 4, 4]
+    assert script.asked == [4, 8], "two rounds are left: no more than they can use"
     assert not rollout.groups.keep_PG.any()
     assert rollout.tally.filter_ratio == 1.0
+
+
+@pytest.mark.parametrize("share", range(1, 10))
+@pytest.mark.parametrize("cap", [0.4, 1.0])
+def test_the_groups_are_those_of_rounds_generated_one_by_one(monkeypatch, share, cap):
+    """Whatever share of the prompts is dead: groups, filter and counts; fewer calls."""
+
+    def reward(prompt, j):
+        return j if (prompt * 7 + share) % 10 >= share else 0
+
+    found, script = [], Script(reward)
+    found.append(collect(script, dynamic(cap, rounds=5), prompts=8))
+    monkeypatch.setattr(Collector, "_ahead", lambda self, missing, tally: missing)
+    lone = Script(reward)
+    found.append(collect(lone, dynamic(cap, rounds=5), prompts=8))
+    ahead, one_by_one = found
+    assert ahead.tally == one_by_one.tally
+    assert ahead.groups.problems == one_by_one.groups.problems
+    assert ahead.groups.completions == one_by_one.groups.completions
+    assert torch.equal(ahead.groups.keep_PG, one_by_one.groups.keep_PG)
+    assert len(script.asked) <= len(lone.asked) and sum(script.asked) >= sum(lone.asked)
+    used = sum(lone.asked)
+    assert script.seeds[:used] == lone.seeds
 
 
 def test_the_cap_ends_the_search():

@@ -21,6 +21,7 @@ ARTICLE = {  # section E, 800 steps of math reasoning with a full-size model
 
 TITLES = {
     "recorded": "Section E: the recorded experiment",
+    "rate": "A9, stage 5: does no std want another rate?",
     "eps": "C5: the ε sweep",
     "advantage": "A1–A5: the advantage family",
 }
