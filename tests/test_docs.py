@@ -94,6 +94,12 @@ def test_each_example_runs(page, tmp_path, monkeypatch):
             exec(compile(fence.text, f"{page.name}:{fence.line}", "exec"), {"__name__": "example"})
 
 
+def test_the_map_has_every_page():
+    text = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert {name for name in pages if f"]({name})" not in text} == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_each_quoted_result_is_the_studys(page):
     text = page.read_text(encoding="utf-8")
