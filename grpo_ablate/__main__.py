@@ -23,6 +23,12 @@ COMMANDS = {
 }
 """Word → what it does; each is `grpo_ablate.commands.<word>` with `main(argv) -> exit code`."""
 
+DEPENDENCIES = {
+    *("hydra", "omegaconf", "torch", "transformers", "safetensors"),
+    *("numpy", "scipy", "pandas", "matplotlib", "rich"),
+}
+"""Modules of the packages that pyproject.toml asks for."""
+
 HELP = """\
 Which GRPO training tricks help on your model and data, which do nothing, which fight?
 
@@ -64,9 +70,27 @@ def main(argv: list[str] | None = None) -> int:
         )
         print(f"grpo_ablate: unknown command {word}{suggestion}", file=sys.stderr)
         return 2
-    command = importlib.import_module(f"grpo_ablate.commands.{word}")
-    code: int = command.main(argv[1:])
+    try:
+        command = importlib.import_module(f"grpo_ablate.commands.{word}")
+        code: int = command.main(argv[1:])
+    except ModuleNotFoundError as error:
+        print(f"grpo_ablate: {_not_installed(error)}", file=sys.stderr)
+        return 2
     return code
+
+
+def _not_installed(error: ModuleNotFoundError) -> str:
+    """Return what is missing where; the common case is another Python than the one installed into.
+
+    Raises:
+        ModuleNotFoundError: it is no package that we depend on.
+    """
+    if str(error.name).partition(".")[0] not in DEPENDENCIES:
+        raise error
+    return (
+        f"{error.name} is not installed for {sys.executable}; use the Python that grpo_ablate was"
+        " installed into (.venv/bin/python, or after `. .venv/bin/activate`), or pip install -e ."
+    )
 
 
 def _help() -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import tomllib
 from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from io import StringIO
@@ -20,7 +22,8 @@ from grpo_ablate.variants import ConfigError
 from tests import markdown
 from tests.conftest import ROOT
 
-MARKS = {"file", "example", "from", "run by", "command", "needs", "output", "bench"}
+MARKS = {"file", "example", "from", "run by", "command", "needs", "bench"}
+"""`bench` is the benchmarks' own: what a script writes into the page."""
 HARMLESS = {"cd", "source", "mkdir"}
 """Words that need no test: they are the shell's."""
 
@@ -171,3 +174,49 @@ def wrong_fences(text: str, name: str) -> list[str]:
         elif fence.language not in markdown.SHELLS and re.match(r"(\$ |python|pip )", first):
             found.append(f"{where}: a command in a block that is not bash")
     return found
+
+
+@cache
+def sentences() -> frozenset[str]:
+    """Return every verdict sentence of the kept studies, as their reports have it."""
+    found = set()
+    for table in (ROOT / "docs/results").glob("*/report/*s.csv"):
+        found |= {row.get("sentence", "") for row in _rows(table)}
+    return frozenset(found - {""})
+
+
+def _rows(table: Path) -> list[dict[str, str]]:
+    return [*csv.DictReader(StringIO(table.read_text(encoding="utf-8"), newline=""))]
+
+
+def wrong_quotes(text: str) -> list[str]:
+    """Return the block quotes that are no sentence of a kept study's report."""
+    lines = markdown.outside(text).splitlines()
+    shown = "\n".join(line[1:].strip() if line.startswith(">") else "\0" for line in lines)
+    quotes = [" ".join(quote.split()) for quote in re.split(r"\n?\0\n?|\n\n", shown)]
+    return [quote for quote in quotes if quote.strip("\0 ") and quote not in sentences()]
+
+
+def wrong_numbers(text: str) -> list[str]:
+    """Return the numbers of paragraphs marked `<!-- numbers: FILE KEY,KEY -->` that are not there.
+
+    A number may be rounded, lack its sign, and be in per cent or points of a share.
+    """
+    found = []
+    for mark in re.finditer(r"<!-- numbers: (\S+) (\S+) -->\n(.+?)(?:\n\n|\Z)", text, re.DOTALL):
+        known = [*_values(ROOT / mark[1], mark[2].split(","))]
+        for number in re.findall(r"(?<![\w.])\d*\.?\d+(?!\w)", mark[3]):
+            places = len(number.partition(".")[2])
+            if not any(round(k * s, places) == float(number) for k in known for s in (1, 100)):
+                found.append(f"{number} is not in {mark[1]}")
+    return found
+
+
+def _values(source: Path, keys: Sequence[str]) -> Iterator[float]:
+    """Yield the sizes of all values of some columns of a CSV, or keys of a JSON file."""
+    if source.suffix == ".csv":
+        yield from (abs(float(row[key])) for row in _rows(source) for key in keys if row[key])
+    else:
+        pattern = rf'"(?:{"|".join(keys)})": (-?[\d.e-]+)'
+        for number in re.findall(pattern, source.read_text(encoding="utf-8")):
+            yield abs(float(number))

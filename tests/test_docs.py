@@ -14,7 +14,7 @@ from grpo_ablate import assets, compose, config
 from grpo_ablate.commands import probe
 from tests import markdown
 from tests.conftest import ROOT
-from tests.promises import Reached, wrong_commands, wrong_fences
+from tests.promises import Reached, wrong_commands, wrong_fences, wrong_numbers, wrong_quotes
 
 PAGES = sorted([*ROOT.glob("README*.md"), *(ROOT / "docs").glob("*.md")])
 LINKED = [*PAGES, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*/**/*.md"))]
@@ -94,6 +94,19 @@ def test_each_example_runs(page, tmp_path, monkeypatch):
             exec(compile(fence.text, f"{page.name}:{fence.line}", "exec"), {"__name__": "example"})
 
 
+def test_the_map_has_every_page():
+    text = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert {name for name in pages if f"]({name})" not in text} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_quoted_result_is_the_studys(page):
+    text = page.read_text(encoding="utf-8")
+    assert wrong_quotes(text) == []
+    assert wrong_numbers(text) == []
+
+
 WRONG = {
     "python -m grpo_ablate clip=clip_hihger": "did you mean clip_higher",
     "python -m grpo_ablate -m seed=1,2 clip.eps_hihg=0.3": "no configuration key",
@@ -156,3 +169,15 @@ def test_a_broken_link_is_found(tmp_path):
     assert [re.findall(r": (\S+)", line)[0] for line in found] == [
         *("othr.md", "other.md#three", "#there", "other.md#no", "../up.png"),
     ]
+
+
+def test_a_wrong_result_is_found():
+    true = (
+        "> standard+clip_higher × standard+dynamic_sampling: undetermined: -0.4 pt beyond the sum"
+    )
+    true += "\n> of both (95 % interval -3.6…+2.8; 3 seeds; Holm p .782).\n"
+    assert wrong_quotes(f"Text.\n\n{true}\nMore.") == []
+    assert wrong_quotes(f"Text.\n\n{true.replace('-0.4', '-0.5')}\n{true}")[0].count("-0.5") == 1
+    mark = "<!-- numbers: docs/results/recorded/report/verdicts.csv delta,n -->"
+    assert wrong_numbers(f"{mark}\nIt cost 3.2 points (A9) in 3 seeds.\n\nElsewhere 77.7.") == []
+    assert [line[:3] for line in wrong_numbers(f"{mark}\nIt cost 3.3 points.")] == ["3.3"]

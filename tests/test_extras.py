@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import tomllib
 from importlib import metadata
 
 import pytest
 
+from grpo_ablate import __main__ as door
 from grpo_ablate.extras import check_installed
 from grpo_ablate.variants import ConfigError
-from tests.conftest import composed
+from tests.conftest import ROOT, composed
 
 
 @pytest.mark.parametrize(
@@ -39,3 +42,25 @@ def test_both_vllm_packages_are_refused(monkeypatch):
 def test_the_default_needs_none(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     check_installed(composed())
+
+
+def test_another_python_than_the_one_installed_into_is_told_in_a_line(
+    tmp_path, capsys, monkeypatch
+):
+    def without(name, *args):
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.setattr(door.importlib, "import_module", without)
+    missing = "hydra.utils"
+    assert door.main(["report"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "hydra.utils is not installed for" in line and ".venv/bin/activate" in line
+    missing = "grpo_ablate.gone"
+    with pytest.raises(ModuleNotFoundError):
+        door.main(["report"])
+
+
+def test_every_dependency_of_ours_is_known_to_the_door():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[<>=]", text)[0] for text in project["dependencies"]}
+    assert {name.removesuffix("-core") for name in names} == door.DEPENDENCIES

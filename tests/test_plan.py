@@ -58,6 +58,10 @@ def test_what_nothing_is_known_of_is_said_to_be_unknown(tmp_path, monkeypatch):
     found = command.build(plan(*SMALL, "clip=clip_higher", "-m", "seed=1,2"), parallel=1)
     assert found["sees"] is None and found["dead"] is None
     text = command.render(found)
+    assert (
+        "clip.name symmetric → clip_higher, clip.eps 0.2 (gone), clip.eps_high 0.28 (new)"
+        in " ".join(text.replace("1: waiting, 2: waiting", "").split())
+    )
     assert "an estimate: no earlier run is here" in text and "run `probe` first" in text
     assert list(tmp_path.iterdir()) == []
 

@@ -19,6 +19,11 @@ _BEYOND_DOUBT = 0.001
 """An F test below it is no accident of a quiet rest."""
 
 
+_FEWEST_TO_SCATTER = 3
+"""Seeds. Two values have one difference: where another arm's two happen to lie close together,
+the ratio is beyond any level and says nothing of this one."""
+
+
 @dataclass(frozen=True)
 class Flag:
     """Why an arm is unstable."""
@@ -77,6 +82,8 @@ def unstable(baseline: Evidence, arms: Sequence[Evidence], design: Design) -> di
 
 
 def _scatter(scores_KS: Floats, row: int) -> Flag | None:
+    if scores_KS.shape[1] < _FEWEST_TO_SCATTER:
+        return None
     p, spread_K = stats.spread_p(scores_KS, row), scores_KS.std(axis=1, ddof=1)
     # an arm may differ from what seeds share and yet be the steadiest: that is no fault
     if p >= SPREAD_LEVEL or spread_K[row] <= np.delete(spread_K, row).mean():

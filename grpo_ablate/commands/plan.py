@@ -179,7 +179,7 @@ def render(found: Mapping[str, Any]) -> str:
     for name in ("arm", "changes", "seeds: state", "steps left", "s / step", "hours"):
         table.add_column(name)
     for row in found["arms"]:
-        delta = ", ".join(f"{key} {was} → {now}" for key, (was, now) in row["delta"].items())
+        delta = ", ".join(_change(key, *row["delta"][key]) for key in _names_first(row["delta"]))
         states = ", ".join(f"{seed}: {state}" for seed, state in row["seeds"].items())
         rate, hours = row["seconds_per_step"], row["hours"]
         table.add_row(
@@ -191,6 +191,17 @@ def render(found: Mapping[str, Any]) -> str:
             "?" if hours is None else f"{hours:.2f}",
         )
     return "\n".join([plain(table, 160), *_summary(found)])
+
+
+def _names_first(delta: Mapping[str, Any]) -> list[str]:
+    return sorted(delta, key=lambda key: not key.endswith(".name"))
+
+
+def _change(key: str, was: Any, now: Any) -> str:
+    """Return one change to read; None stands for a key that one side does not have."""
+    if was is None:
+        return f"{key} {now} (new)"
+    return f"{key} {was} (gone)" if now is None else f"{key} {was} → {now}"
 
 
 def _summary(found: Mapping[str, Any]) -> list[str]:

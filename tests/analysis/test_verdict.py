@@ -143,6 +143,22 @@ def test_material_disagreement():
     assert {v.verdict for v in found[1:]} == {"equivalent within ±δ"}
 
 
+@pytest.mark.parametrize(
+    ("base", "arm", "word"),
+    [
+        # the tutorial's: F test p .0099, because the arm's two lie .0008 apart
+        ((0.5746, 0.6254), (0.5770, 0.5762), "underpowered"),
+        ((0.54, 0.66, 0.42), (0.601, 0.6005, 0.6), "unstable"),
+    ],
+)
+def test_two_seeds_cannot_tell_scatter_from_a_quiet_rest(base, arm, word):
+    one, other = (
+        Evidence(name, tuple(range(len(row))), dict(enumerate(row)), reached=500)
+        for name, row in (("baseline", base), ("arm", arm))
+    )
+    assert verdict.judge(one, [other], DESIGN)[0].verdict == word
+
+
 def test_a_failed_seed_stays_in_the_denominator():
     found = judged(swap(STUDY, "a", 2, state="failed", upto=100, reason="MemoryError"))["a"]
     assert (found["finished"], found["planned"]) == (2, 3)
