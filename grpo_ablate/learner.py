@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,6 +19,8 @@ from grpo_ablate.models import Policy
 from grpo_ablate.plans import Correction, LrBatch, Regularizer
 from grpo_ablate.prefix import Prefix, views
 from grpo_ablate.ratios import log_ratio
+from grpo_ablate.recompute import recomputed
+from grpo_ablate.rows import minibatches, own_rows
 from grpo_ablate.techniques import regularizer
 from grpo_ablate.types import Batch, PolicyTerm, Trace, Update
 
@@ -61,6 +63,7 @@ class Learner:
         beta2: Decay,
         eps: Positive,
         weight_decay: NonNegative,
+        gradient_checkpointing: bool = False,
     ) -> None:
         """Create the optimizer.
 
@@ -72,9 +75,12 @@ class Learner:
             beta2: AdamW's decay of its square.
             eps: AdamW's eps.
             weight_decay: AdamW's decoupled decay.
+            gradient_checkpointing: keep the input of each layer alone and compute the rest again in
+                the backward pass: less memory, more time, the same gradient.
         """
         self.model = policy.model
         self.micro_tokens = micro_tokens
+        self.recompute = gradient_checkpointing
         self.applied = 0
         """Rollouts that moved the weights: the clock of the learning-rate schedule."""
         self.optimizer = torch.optim.AdamW(
@@ -123,7 +129,7 @@ class Learner:
         losses, norms, traces, skipped = [], [], [], 0
         planned = lr_batch.epochs * lr_batch.minibatches
         for _ in range(lr_batch.epochs):
-            for rows in _minibatches(batch, lr_batch.minibatches, order):
+            for rows in minibatches(batch, lr_batch.minibatches, order):
                 part = batch.rows(rows)
                 loss, norm, trace = self._accumulate(part, objective, lr_batch.max_grad_norm)
                 verdict = (guard or _finite)(norm, loss, part)
@@ -178,12 +184,17 @@ class Learner:
         # one denominator for the whole optimizer step, whatever the micro-batches are
         weights_BL = objective.reduction(batch.response_BL, batch.group_B)
         loss, traces = 0.0, []
-        for view in views(self.model, batch, _own(batch), self.micro_tokens):
-            loss_BL, trace = self._term(view.of(batch), objective, view.prefix)
-            part_loss = (loss_BL * view.cut(weights_BL)).sum()
-            part_loss.backward()  # type: ignore[no-untyped-call]
-            loss += part_loss.item()
-            traces.append(trace)
+        # a shared prompt's keys and values would be added again by the second forward pass
+        parts = views(
+            self.model, batch, own_rows(batch), self.micro_tokens, share=not self.recompute
+        )
+        with recomputed(self.model, self.recompute):
+            for view in parts:
+                loss_BL, trace = self._term(view.of(batch), objective, view.prefix)
+                part_loss = (loss_BL * view.cut(weights_BL)).sum()
+                part_loss.backward()  # type: ignore[no-untyped-call]
+                loss += part_loss.item()
+                traces.append(trace)
         ranks.sum_gradients(self._trained().values())
         norm = torch.nn.utils.clip_grad_norm_(self._trained().values(), max_grad_norm).item()
         return sum(ranks.gather(loss)), norm, _joined(ranks.gather(_joined(traces)))
@@ -249,19 +260,11 @@ class Learner:
     def _logprobs(self, model: PreTrainedModel, batch: Batch, temperature: float) -> Tensor:
         """Return the log-probabilities of a whole rollout under a model, float64 [B, L]."""
         found_BL = torch.zeros_like(batch.old_logprobs_BL)
-        for view in views(model, batch, _own(batch), self.micro_tokens):
+        for view in views(model, batch, own_rows(batch), self.micro_tokens):
             stats = token_stats(model, view.of(batch), temperature, prefix=view.prefix)
             view.put(stats.logprobs_BL, found_BL)
         ranks.sum_(found_BL)
         return found_BL.masked_fill(~batch.response_BL, 0.0)
-
-
-def _own(batch: Batch) -> Tensor:
-    """Return the rows with a trained token that are this rank's: whole groups, dealt in turn."""
-    live_R = batch.response_BL.any(1).nonzero()[:, 0]  # an empty row has no gradient
-    groups = torch.unique(batch.group_B[live_R])
-    own = groups[ranks.mine(len(groups))]
-    return live_R[torch.isin(batch.group_B[live_R], own)]
 
 
 def _finite(norm: float, loss: float, batch: Batch) -> Literal["apply"]:
@@ -277,15 +280,6 @@ def not_finite(loss: float, norm: float) -> str:
         f"loss {loss}, gradient norm {norm}: not finite; lower lr_batch.lr_scale, or tighten the"
         " clip"
     )
-
-
-def _minibatches(batch: Batch, count: int, order: np.random.Generator) -> Iterator[Tensor]:
-    """Yield row numbers of up to `count` parts of near-equal group count; no group is split."""
-    groups = order.permutation(torch.unique(batch.group_B).cpu().numpy())
-    for part in np.array_split(groups, count):
-        if len(part):
-            chosen = torch.from_numpy(part).to(batch.group_B.device)
-            yield torch.isin(batch.group_B, chosen).nonzero()[:, 0]
 
 
 def _joined(traces: list[Trace]) -> Trace:

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from tests import markdown
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs/add_a_trick.md"
@@ -59,6 +60,18 @@ def test_it_trains_as_an_arm_with_a_name(copy):
     folder = copy / "multirun_outputs/clip=eager/seed=1"
     assert json.loads((folder / "status.json").read_text())["state"] == "complete"
     assert len((folder / "metrics.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_its_command_is_taken(copy):
+    (fence,) = (
+        f for f in markdown.fences(PAGE.read_text(encoding="utf-8")) if f.language == "bash"
+    )
+    assert fence.text.startswith("python -m grpo_ablate ")
+    done = run(copy, "grpo_ablate", "plan", *fence.text.split()[3:])
+    assert done.returncode == 0, done.stderr
+    assert "clip=eager" in done.stdout
+    assert "6 runs" in done.stdout
 
 
 @pytest.mark.slow

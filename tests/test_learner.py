@@ -11,10 +11,13 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from grpo_ablate import learner as learning
 from grpo_ablate import loss
-from grpo_ablate.learner import Learner, Objective, _minibatches
+from grpo_ablate.learner import Learner, Objective
 from grpo_ablate.models import Policy
 from grpo_ablate.prefix import microbatches
+from grpo_ablate.recompute import recomputed
+from grpo_ablate.rows import minibatches
 from grpo_ablate.techniques import clip, lr_batch, reduction, regularizer, tis
 from grpo_ablate.types import Batch
 
@@ -73,9 +76,9 @@ def objective(**changes):
     return Objective(**(parts | changes))
 
 
-def learner(policy, micro_tokens=10_000):
+def learner(policy, micro_tokens=10_000, **more):
     return Learner(
-        policy, micro_tokens=micro_tokens, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.0
+        policy, micro_tokens=micro_tokens, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.0, **more
     )
 
 
@@ -90,7 +93,7 @@ def budget(minibatches=1, epochs=1, max_grad_norm=1e9):
     )
 
 
-def gradient_of(policy, monkeypatch, micro_tokens, rows, objective):
+def gradient_of(policy, monkeypatch, micro_tokens, rows, objective, **more):
     """The gradient that reaches the optimizer, as one flat vector."""
     caught = []
     parameters = list(policy.model.parameters())
@@ -100,7 +103,7 @@ def gradient_of(policy, monkeypatch, micro_tokens, rows, objective):
         lambda self: caught.append(torch.cat([p.grad.flatten() for p in parameters])),
     )
     order = np.random.default_rng(0)
-    learner(policy, micro_tokens).update(rows, objective, budget(), 10, 1e-3, order)
+    learner(policy, micro_tokens, **more).update(rows, objective, budget(), 10, 1e-3, order)
     return caught[0]
 
 
@@ -122,6 +125,49 @@ def test_k2_micro_batches_leave_the_gradient_alone(policy, monkeypatch, micro_to
     split = gradient_of(policy, monkeypatch, micro_tokens, batch(), goal)
     assert whole.abs().max() > 1e-3
     torch.testing.assert_close(split, whole, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("micro_tokens", [40, 10_000])
+def test_layers_computed_twice_leave_the_gradient_alone(policy, monkeypatch, micro_tokens):
+    """Exactly that of whole rows; each layer runs once more, and only while learning."""
+    real, shares, calls = learning.views, [], []
+
+    def whole_rows(*args, **more):
+        shares.append(more["share"])
+        return real(*args, **more | {"share": False})
+
+    monkeypatch.setattr(learning, "views", whole_rows)
+    inside = (
+        policy.model.get_decoder()
+        .layers[0]
+        .mlp.register_forward_pre_hook(lambda *_: calls.append(1))
+    )
+    goal = objective(regularizer=regularizer.entropy_bonus(coefficient=0.5))
+    plain = gradient_of(policy, monkeypatch, micro_tokens, batch(), goal)
+    once = len(calls)
+    twice = gradient_of(
+        policy, monkeypatch, micro_tokens, batch(), goal, gradient_checkpointing=True
+    )
+    assert shares == [True, False]
+    assert plain.abs().max() > 1e-3
+    assert torch.equal(twice, plain)
+    assert len(calls) == 3 * once
+    policy.model(torch.tensor([[1, 2]])).logits.sum().backward()
+    assert len(calls) == 3 * once + 1, "the layer is its own again"
+    inside.remove()
+    policy.model.zero_grad()
+
+
+def test_a_model_without_layers_cannot_compute_them_again():
+    class Bare(torch.nn.Module):
+        def get_decoder(self):
+            return torch.nn.Linear(1, 1)
+
+    with (
+        pytest.raises(ValueError, match=r"Bare has no list.*gradient_checkpointing=false"),
+        recomputed(Bare()),
+    ):
+        pass
 
 
 @each_reduction
@@ -204,7 +250,7 @@ def test_first_update_is_on_policy_and_later_ones_are_not(policy):
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_mini_batches_never_split_a_group_and_cover_all_rows(count):
     rows = batch()
-    parts = list(_minibatches(rows, count, np.random.default_rng(0)))
+    parts = list(minibatches(rows, count, np.random.default_rng(0)))
     assert len(parts) == count
     assert sorted(torch.cat(parts).tolist()) == list(range(ROWS))
     groups = [set(rows.group_B[part].tolist()) for part in parts]
@@ -212,7 +258,7 @@ def test_mini_batches_never_split_a_group_and_cover_all_rows(count):
 
 
 def test_fewer_groups_than_mini_batches():
-    parts = list(_minibatches(batch(rows=2), 4, np.random.default_rng(0)))
+    parts = list(minibatches(batch(rows=2), 4, np.random.default_rng(0)))
     assert [part.tolist() for part in parts] == [[0, 1]]
 
 

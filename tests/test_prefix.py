@@ -118,7 +118,9 @@ def learned(model, rows, share, monkeypatch, micro_tokens=10_000, **changes):
     own.get_input_embeddings().register_forward_hook(
         lambda module, given, out: tokens.append(given[0].numel())
     )
-    monkeypatch.setattr("grpo_ablate.learner.views", partial(prefix.views, share=share))
+    monkeypatch.setattr(
+        "grpo_ablate.learner.views", lambda *args, **_: prefix.views(*args, share=share)
+    )
     monkeypatch.setattr(
         torch.optim.AdamW,
         "step",

@@ -9,13 +9,14 @@ memory above that before the call, less the two gradients that either way return
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import resource
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
+
+LABELS = {"seconds": "seconds", "peak": "extra peak, MiB"}
 
 
 def main() -> None:
@@ -31,11 +32,11 @@ def main() -> None:
     ratios = {
         key: [chunked[key] / full[key] for full, chunked in pairs] for key in ("seconds", "peak")
     }
-    for full, chunked in pairs:
-        print(json.dumps({"full": full, "chunked": chunked}))
+    print("| | full | by tiles | by tiles / full |\n|---|---|---|---|")
     for key, values in ratios.items():
-        low, high = min(values), max(values)
-        print(f"{key}: chunked / full {statistics.median(values):.3f} ({low:.3f} to {high:.3f})")
+        full, chunked = (statistics.median(pair[way][key] for pair in pairs) for way in (0, 1))
+        spread = f"{statistics.median(values):.3f} ({min(values):.3f}…{max(values):.3f})"
+        print(f"| {LABELS[key]} | {full:.4g} | {chunked:.4g} | {spread} |")
 
 
 def fresh(way: str, args: argparse.Namespace) -> dict[str, float]:

@@ -42,9 +42,8 @@ def main() -> None:
         folder = Path(name)
         write(folder, args)
         found = [report(folder) for _ in range(args.rounds)]
-    print(
-        f"{args.arms} arms × {args.seeds} seeds × {args.steps} steps, a row each {args.log_every}"
-    )
+    size = f"{args.arms} arms × {args.seeds} seeds × {args.steps} steps"
+    print(f"{size}, a row each {args.log_every}")
     for key in found[0]:
         print(f"{key}: {min(each[key] for each in found):.1f}")
 

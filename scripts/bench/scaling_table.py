@@ -1,6 +1,7 @@
 """The tables of docs/scaling.md: predicted against measured, and models × GPUs.
 
-python scripts/bench/scaling_table.py [--flops 9.9e14] [--bandwidth 4.8e12] [--utilisation 0.3]
+python scripts/bench/scaling_table.py
+python scripts/bench/scaling_table.py --table models [--flops 9.9e14] [--bandwidth 4.8e12] ...
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from bench_scale import Case, doublings, predicted
+from bench_scale import Case, predicted
 
 from grpo_ablate import costs
 
@@ -21,26 +22,27 @@ STEP = costs.Work(rows=256, group=8, prompt=200, response=600)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--table", choices=("measured", "models"), default="measured")
     parser.add_argument("--flops", type=float, default=costs.H200.flops)
     parser.add_argument("--bandwidth", type=float, default=costs.H200.bandwidth)
     parser.add_argument("--utilisation", type=float, default=costs.H200.utilisation)
-    machine = replace(costs.H200, **vars(parser.parse_args()))
-    print(against_measured())
-    print(models(machine))
+    args = parser.parse_args()
+    given = {key: value for key, value in vars(args).items() if key != "table"}
+    machine = replace(costs.H200, **given)
+    print(against_measured() if args.table == "measured" else models(machine))
 
 
 def against_measured() -> str:
-    """Return the table of measured cases, one process each, and each doubling's ratio."""
+    """Return the table of measured cases, one process each."""
     lines = [
         "| part | rows | length | vocabulary | measured s | predicted s | error | load |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    errors, rows = [], []
+    errors = []
     with MEASURED.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             sizes = {k: int(row[k]) for k in ("rows", "length", "vocabulary", "processes")}
             case = Case(row["sweep"], row["part"], **sizes)
-            rows.append({**row, **sizes, "seconds": float(row["seconds"])})
             if case.processes > 1 or case.sweep == "processes":
                 continue
             took, by_model = float(row["seconds"]), predicted(case)
@@ -50,8 +52,7 @@ def against_measured() -> str:
                 f" | {by_model:.2f} | {errors[-1]:+.0%} | {float(row['load']):.1f} |"
             )
     middle, worst = median(map(abs, errors)), max(errors, key=abs)
-    lines += ["", f"Error: median {middle:.0%}, worst {worst:+.0%}.", "", "```"]
-    return "\n".join([*lines, *doublings(rows), "```", ""])
+    return "\n".join([*lines, "", f"Error: median {middle:.0%}, worst {worst:+.0%}."])
 
 
 def models(machine: costs.Machine) -> str:

@@ -7,6 +7,7 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 PROMPT, WORDS = 12, 64
@@ -77,6 +78,7 @@ class Clock:
         """Time every call of a method under `label`; all that `generate` does counts as that."""
         inner = getattr(owner, name)
 
+        @wraps(inner)  # what a model can do is read off its forward's arguments
         def timed(*args: Any, **kwargs: Any) -> Any:
             if "generate" in self.open:
                 return inner(*args, **kwargs)
