@@ -18,7 +18,3 @@ def moody(question: str, gold: str, answer: str) -> float | str:
     if answer == "dies":
         os._exit(9)
     return "words" if answer == "speaks" else float(answer == gold)
-
-
-def even(question: str, gold: str, answer: str) -> float:
-    return float(len(answer) % 2 == 0)
