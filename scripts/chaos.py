@@ -16,6 +16,7 @@ import random
 import shutil
 import signal
 import tempfile
+import traceback
 from pathlib import Path
 
 import torch
@@ -69,6 +70,7 @@ def chain(root: Path, kills: int, first: int, reference: Path, draw: random.Rand
         place = draw.choice(list(CALLS))
         call = draw.randint(1, CALLS[place])
         code = live(folder, place, call)
+        assert code in (0, -signal.SIGKILL), f"exit {code}\n{log_of(folder)}"
         steps = [path.name for path in folder.glob("checkpoints/step=*")]
         lives.append(
             {"life": number + 1, "place": place, "call": call, "killed": code == -signal.SIGKILL,
@@ -77,7 +79,7 @@ def chain(root: Path, kills: int, first: int, reference: Path, draw: random.Rand
         print(lives[-1], flush=True)
         if code == 0:
             break
-    assert live(folder, None, 0) == 0, "the resumed run failed"
+    assert live(folder, None, 0) == 0, log_of(folder)
     different = " ".join(differences(reference, folder))
     shutil.rmtree(folder)
     return [life | {"differs": different} for life in lives]
@@ -95,14 +97,21 @@ def live(folder: Path, place: str | None, call: int) -> int:
     """Run the worker in a fork until it ends or kills itself; return its code, -9 if killed."""
     child = os.fork()  # torch is loaded once, so that thirty lives take a minute
     if child == 0:
-        log = os.open(folder / "worker.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        if place:
-            arm(place, call)
-        os._exit(worker.main(folder))
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return code
+        try:
+            log = os.open(folder / "worker.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            if place:
+                arm(place, call)
+            os._exit(worker.main(folder))
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)  # else it would unwind into the parent's code and delete the parent's folder
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def log_of(folder: Path) -> str:
+    return (folder / "worker.log").read_text(encoding="utf-8")
 
 
 def arm(place: str, call: int) -> None:
@@ -119,7 +128,7 @@ def arm(place: str, call: int) -> None:
         return wrapped
 
     if place == "saving":
-        for name in ("save_file", "write_json", "_to_disk", "_digest"):
+        for name in ("save_file", "write_json", "to_disk", "_digest"):
             setattr(checkpoint, name, deadly(getattr(checkpoint, name)))
         for name in ("replace", "truncate"):
             setattr(os, name, deadly(getattr(os, name)))
